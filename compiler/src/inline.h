@@ -68,7 +68,7 @@ class Runtime {
     // Cold calls; each leaves every register but r11 as it is.
     llvm::Value *load(llvm::IRBuilder<> &at, llvm::Value *address, llvm::Type *type);
     void store(llvm::IRBuilder<> &at, llvm::Value *address, llvm::Value *value);
-    void own(llvm::IRBuilder<> &at, llvm::Value *first, llvm::Value *bytes);
+    void own(llvm::IRBuilder<> &at, llvm::Value *first, llvm::Value *bytes, bool again);
     llvm::Value *enter(llvm::IRBuilder<> &at);
     void window(llvm::IRBuilder<> &at);
     llvm::Value *atomic(llvm::IRBuilder<> &at, llvm::Value *address, llvm::Value *operand, llvm::Value *expected,

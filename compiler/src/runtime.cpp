@@ -170,8 +170,8 @@ void Runtime::store(IRBuilder<> &at, Value *address, Value *value) {
     cold(at, "__comem_inline_store", at.getVoidTy(), 0, {address, by_address, at.getInt64(bytes)});
 }
 
-void Runtime::own(IRBuilder<> &at, Value *first, Value *bytes) {
-    cold(at, "__comem_inline_own", at.getVoidTy(), 0, {first, bytes});
+void Runtime::own(IRBuilder<> &at, Value *first, Value *bytes, bool again) {
+    cold(at, again ? "__comem_inline_own_again" : "__comem_inline_own", at.getVoidTy(), 0, {first, bytes});
 }
 
 Value *Runtime::enter(IRBuilder<> &at) { return cold(at, "__comem_inline_enter", at.getPtrTy(), 0, {}); }

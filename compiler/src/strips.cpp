@@ -634,7 +634,7 @@ void Strip::raise_again(IRBuilder<> &at, Runtime &runtime, BasicBlock *fine) con
     raise(at, fine, own);
     at.SetInsertPoint(own);
     lower(at);
-    runtime.own(at, first, bytes);
+    runtime.own(at, first, bytes, true);
     at.CreateBr(again);
 }
 
@@ -729,7 +729,7 @@ void StripMap::begin(CallInst *mark, Value *hazard, Runtime &runtime) {
     strip.lower(at);
     at.CreateCondBr(at.CreateICmpEQ(rounds, at.getInt64(ROUNDS_MAX)), rest, own);
     at.SetInsertPoint(own);
-    runtime.own(at, strip.first, strip.bytes);
+    runtime.own(at, strip.first, strip.bytes, false);
     rounds->addIncoming(at.CreateAdd(rounds, at.getInt64(1)), own);
     at.CreateBr(round);
     PHINode *out = PHINode::Create(at.getInt1Ty(), 2, "", rest->begin());

@@ -228,6 +228,8 @@ void __comem_inline_own(const void *first, size_t bytes) {
         }
 }
 
+void __comem_inline_own_again(const void *first, size_t bytes) { __comem_inline_own(first, bytes); }
+
 void *__comem_inline_memmove(void *to, const void *from, size_t bytes) {
     char small[256], *copy = bytes <= sizeof small ? small : malloc(bytes);
     __comem_inline_read(copy, from, bytes);

@@ -9,7 +9,7 @@
 // CHECK-NOT: cmpw
 // CHECK: movupd %xmm{{[0-9]+}}, ({{.*}}
 // CHECK-NEXT: movupd %xmm{{[0-9]+}}, 16({{.*}}
-// CHECK: callq __comem_inline_own_sse
+// CHECK: callq __comem_inline_own_again_sse
 void scale(double *restrict a, const double *restrict b, long n, double by) {
     for (long i = 0; i < n; i++) a[i] = by * b[i];
 }

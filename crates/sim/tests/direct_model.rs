@@ -139,7 +139,9 @@ fn atomic_operations_of_three_nodes() {
 fn strips_of_two_nodes() {
     let strip = |value| Access::Strip { stores: [(0, 0, value), (1, 1, value + 1)] };
     let (one, other): (&[Access], &[Access]) = (&[strip(1)], &[strip(3)]);
-    check(two_units(&[(0, one), (1, other)]), 17815);
+    let setup = two_units(&[(0, one), (1, other)]);
+    check(Setup { biases_again: true, ..setup.clone() }, 17815);
+    check(setup, 18781);
 }
 
 #[test]

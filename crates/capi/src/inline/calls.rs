@@ -55,6 +55,15 @@ pub unsafe extern "C" fn __comem_inline_own(first: *const u8, bytes: usize) {
     calls::own(first, bytes);
 }
 
+/// As [`__comem_inline_own`], for a thread in the middle of a strip: the units become biased too.
+///
+/// # Safety
+/// As for a store to the range.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __comem_inline_own_again(first: *const u8, bytes: usize) {
+    calls::own_again(first, bytes);
+}
+
 /// An atomic operation on a line that is not this node's alone.
 ///
 /// # Safety

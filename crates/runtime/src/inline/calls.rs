@@ -220,14 +220,24 @@ fn written(piece: &Piece<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Makes the units of a range this node's alone, as far as that lasts.
+/// Makes the units of a range this node's alone, as far as that lasts. Locked ones stay locked: a strip does not store
+/// to them, and its stores are calls.
 pub fn own(first: *const u8, bytes: usize) {
+    own_as(first, bytes, Want::Own);
+}
+
+/// The same for a thread in the middle of a strip, which can go on in no other way: locked units become biased, where
+/// there are barriers. Without them no strip begins in lines memory.
+pub fn own_again(first: *const u8, bytes: usize) {
+    own_as(first, bytes, Want::OwnBiased);
+}
+
+fn own_as(first: *const u8, bytes: usize, want: Want) {
     let start = first.expose_provenance();
     // A strip may begin or end in private memory.
     let Some((first, lines)) = lines_of(&(start..start + bytes)) else { return };
     let (mut at, end) = (start.max(first * LINE_BYTES), super::lines_end().min(start + bytes));
-    // Without barriers a locked unit stays locked, however often it is brought: its stores are calls.
-    let end_of_held = |at| if lines.has_barrier() { None } else { locked::end_of_held(lines, at) };
+    let end_of_held = |at| if want == Want::Own { locked::end_of_held(lines, at) } else { None };
     while at < end {
         if let Some(next) = end_of_held(at) {
             at = next;
@@ -239,7 +249,7 @@ pub fn own(first: *const u8, bytes: usize) {
         }
         each_piece(at..next.min(end), |piece| {
             written(piece)?;
-            piece.access(Want::Own, &mut |_| ())
+            piece.access(want, &mut |_| ())
         });
         at = next;
     }

@@ -178,7 +178,7 @@ pub(crate) fn suspended<T>(work: impl FnOnce() -> T) -> T {
                 break;
             }
             word.store(0, Ordering::Release);
-            calls::own(range.start as *const u8, range.len());
+            calls::own_again(range.start as *const u8, range.len());
             // Others may want the same units, all at a time.
             rounds += 1;
             if rounds > 3 {

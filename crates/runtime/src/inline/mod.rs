@@ -60,7 +60,7 @@ pub(crate) struct LineUnit {
 /// What keeps units of lines memory coherent.
 pub(crate) trait LineEngine {
     /// Makes `access` on this node's memory while the unit is valid here ([`Want::Load`]), or while this node holds it
-    /// alone ([`Want::Store`]). [`Want::Own`] makes it this node's alone and accesses nothing.
+    /// alone ([`Want::Store`]). [`Want::Own`] and [`Want::OwnBiased`] access nothing.
     ///
     /// `access` gets the address of the unit's first byte in memory that may be read and written. It may run with the
     /// unit locked, so it touches that unit and private memory only. It runs once. The unit's grain is open.

@@ -355,7 +355,7 @@ impl Place<'_> {
                     }
                     None => None,
                 };
-                if let Some(at) = at.filter(|_| self.want != Want::Own) {
+                if let Some(at) = at.filter(|_| self.want.has_access()) {
                     access(at);
                 }
                 state.settle(cx);

@@ -279,7 +279,10 @@ impl State {
                 entry = thread.forwarded_entry(unit, line).or(Some(self.memory(t).entry(unit, line)));
             }
             StoreStep::Store => stores.iter().for_each(|store| self.store(setup, t, access, *store)),
-            StoreStep::Own(of) => return self.start_miss(setup, t, stores[of].0, Want::Own, Some(check)),
+            StoreStep::Own(of) => {
+                let want = if setup.biases_again { Want::OwnBiased } else { Want::Own };
+                return self.start_miss(setup, t, stores[of].0, want, Some(check));
+            }
             StoreStep::StoreByCall(of) => return self.start_miss(setup, t, stores[of].0, Want::Store, Some(check)),
             StoreStep::Finished => unreachable!("a finished store makes no step"),
         }

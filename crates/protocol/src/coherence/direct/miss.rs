@@ -61,8 +61,17 @@ pub enum Want {
     Load,
     /// The unit alone. [`Op::Access`] stores, or does an atomic operation.
     Store,
-    /// The unit alone and biased, if the backbone has a barrier, with no access: the thread checks again and stores then.
+    /// The unit alone, with no access: the thread checks again and stores then.
     Own,
+    /// The same, and biased if the backbone has a barrier: a thread in the middle of a strip can store in no other way.
+    OwnBiased,
+}
+
+impl Want {
+    /// Whether the thread makes an access during the miss.
+    pub fn has_access(self) -> bool {
+        matches!(self, Want::Load | Want::Store)
+    }
 }
 
 /// The unit that was missed, and who misses it.
@@ -267,7 +276,8 @@ impl Miss {
         let mut batch = Batch::new();
         let is_home_biased = source.is_some_and(|s| s.is_biased && s.node == self.site.layout.home);
         let directory_after = |miss: &Miss, holders: &NodeSet, batch: &mut Batch| {
-            let stays_biased = miss.want == Want::Own && miss.site.me == miss.site.layout.home && miss.site.has_barrier;
+            let stays_biased =
+                miss.want == Want::OwnBiased && miss.site.me == miss.site.layout.home && miss.site.has_barrier;
             let is_locked = directory.is_locked() || is_home_biased || !miss.site.has_barrier;
             miss.push_directory(batch, holders, is_locked && !stays_biased);
         };
@@ -357,13 +367,12 @@ impl Miss {
         }
     }
 
-    /// Whether the unit is biased at this node afterwards, whatever it was. A thread that wants the unit for a strip of
-    /// stores waits for that: it would wait for ever where the unit stayed locked.
+    /// Whether the unit is biased at this node afterwards, whatever it was.
     fn makes_biased(&self) -> bool {
         match self.want {
-            Want::Load => false,
+            Want::Load | Want::Own => false,
             Want::Store => self.site.biases_again,
-            Want::Own => self.site.has_barrier,
+            Want::OwnBiased => self.site.has_barrier,
         }
     }
 
@@ -373,7 +382,7 @@ impl Miss {
     }
 
     fn push_access(&self, batch: &mut Batch) {
-        if self.want != Want::Own {
+        if self.want.has_access() {
             batch.push(Op::Access);
         }
     }
@@ -385,7 +394,7 @@ impl Miss {
 
     /// Unlocks this node's tag, which becomes exclusive.
     fn push_exclusive(&self, batch: &mut Batch, tag: Tag) {
-        let stays_biased = self.want == Want::Own && self.site.has_barrier;
+        let stays_biased = self.want == Want::OwnBiased && self.site.has_barrier;
         let is_locked = |entry: Entry| !stays_biased && (entry.is_locked() || !self.site.has_barrier);
         batch.extend(tag.map(|old| Op::PutEntry { to: self.site.me, entry: Entry::exclusive(is_locked(old)) }));
     }

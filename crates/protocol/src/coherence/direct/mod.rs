@@ -33,8 +33,8 @@
 //! and a *hazard*, an address that the thread publishes; who revokes the unit makes an asymmetric barrier and waits for
 //! hazards in the unit ([`one_sided::Op::Quiesce`]). A locked unit costs each store an atomic instruction, and its
 //! revocation no barrier. A unit is biased at first. It is locked from then on at each node from which it has been
-//! revoked while it was biased, and everywhere if the backbone has no barrier. A thread that wants it for a strip of
-//! stores ([`Want::Own`]) makes it biased again, and so does one in many stores.
+//! revoked while it was biased, and everywhere if the backbone has no barrier. A thread that needs it in the middle
+//! of a strip of stores ([`Want::OwnBiased`]) makes it biased again, and so does one in many stores.
 
 pub mod directory;
 pub mod entry;
