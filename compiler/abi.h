@@ -62,7 +62,8 @@ void __comem_inline_store(void *address, const void *value, size_t bytes);
 
 /* Makes the units of a range exclusive, as far as that lasts. */
 void __comem_inline_own(const void *first, size_t bytes);
-/* The same for a thread in the middle of a strip, which cannot store by calls: what kept its entries from 0 is undone. */
+/* The same for a thread in the middle of a strip, which cannot store by calls: what kept its entries from 0 is
+ * undone. */
 void __comem_inline_own_again(const void *first, size_t bytes);
 
 /* An atomic operation whose check has missed. `old` gets the previous value; `expected` is for a compare-and-swap. */

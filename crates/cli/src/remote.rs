@@ -224,7 +224,8 @@ impl Remote {
         }
     }
 
-    /// Asks whether the agent is there; [`Remote::is_silent`] tells when it does not answer. One that may be busy with what it was sent before is not asked.
+    /// Asks whether the agent is there; [`Remote::is_silent`] tells when it does not answer. One that may be busy with
+    /// what it was sent before is not asked.
     pub fn ask(&mut self) {
         if !self.closed && self.answered && self.staging.is_none() {
             self.link.send(&Frame::bytes(Kind::Alive, 0, b""));

@@ -48,7 +48,7 @@ pub enum Globals {
 /// What a lock is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LockChoice {
-    /// A word that all nodes reach where nothing need be told with it, as far as that is known at the start; else a token.
+    /// A word that all nodes reach, where nothing need be told with it as far as the start knows; else a token.
     #[default]
     Auto,
     /// A token that goes from node to node by messages.
@@ -233,7 +233,8 @@ fn engines(text: &str) -> Result<(Engine, PageEngine), String> {
         (Ok(objects), Err(_)) => Ok((objects, PageEngine::default())),
         (Err(_), Ok(pages)) => Ok((Engine::default(), pages)),
         (Err(_), Err(_)) => Err(format!(
-            "there is no engine {text:?}; for objects there are owner, broadcast and msi, for pages hlrc, scope and msi, for lines direct and msi"
+            "there is no engine {text:?}; for objects there are owner, broadcast and msi, for pages hlrc, scope and msi, \
+             for lines direct and msi"
         )),
     }
 }

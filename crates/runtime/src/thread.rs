@@ -216,7 +216,8 @@ impl Thread {
         result
     }
 
-    /// What the thread has waited for longer than a moment, without leaving its processor to others: `None` when that is over.
+    /// What the thread has waited for longer than a moment, without leaving its processor to others. `None` when that
+    /// is over.
     pub(crate) fn waits_long_for(&self, why: Option<Waiting>) {
         *self.seat().status.lock() = why.map(|why| (why, self.node.now()));
     }

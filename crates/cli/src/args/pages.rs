@@ -52,7 +52,8 @@ pub struct PageArgs {
     pub lock_turns: String,
     /// What a lock is: a token that nodes hand on, or a word that all of them reach (on one host, without hlrc and
     /// scope): auto, tokens or one-sided
-    #[arg(long, env = "COMEM_LOCKS", value_name = "auto|tokens|one-sided", default_value = "", hide_default_value = true,
+    #[arg(long, env = "COMEM_LOCKS", value_name = "auto|tokens|one-sided", default_value = "",
+        hide_default_value = true,
           value_parser = kind_of_locks)]
     pub locks: String,
     /// Global variables of programs for PARMACS: copied to the workers at CREATE, or shared: copy or share

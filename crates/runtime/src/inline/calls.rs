@@ -205,7 +205,8 @@ pub unsafe fn store(address: *mut u8, value: *const u8, bytes: usize) {
 /// Why an operation in one step is refused.
 fn two_units(piece: &Piece<'_>, address: usize, bytes: usize) -> Error {
     Error::Misuse(format!(
-        "an atomic operation on {bytes} bytes at {address:#x} of {}, which lie in two units of {} bytes; align the value",
+        "an atomic operation on {bytes} bytes at {address:#x} of {}, which lie in two units of {} bytes; align the \
+         value",
         piece.known.name(),
         piece.unit.lines as usize * LINE_BYTES
     ))

@@ -124,8 +124,8 @@ impl Allocator {
         self.layout.owner_of(page)
     }
 
-    /// Whether `node` may tell others of this region: as of its own, of pages that it allocates alone and that lie in the part of the region's engine, with
-    /// units and homes that it could have asked for.
+    /// Whether `node` may tell others of this region: as of its own, of pages that it allocates alone and that lie in the
+    /// part of the region's engine, with units and homes that it could have asked for.
     pub(crate) fn may_be_told(&self, node: NodeId, region: &Region, nodes: usize) -> bool {
         let single = region.part() == Part::Guarded;
         let stretch = self.layout.stretch(region.part(), Some(node));
@@ -239,7 +239,8 @@ impl Thread {
         let (engine, by_lines) = self.engine_of(options)?;
         if engine.has_several_writers() && self.home().lock_tables().is_some() {
             return wrong(format!(
-                "under {engine} locks tell what was written, and this job's locks are one-sided, which tell nothing; start it with --locks tokens"
+                "under {engine} locks tell what was written, and this job's locks are one-sided, which tell nothing; \
+                 start it with --locks tokens"
             ));
         }
         if engine == PageEngine::Msi && by_lines.is_none() && unit > super::single::SINGLE_UNIT_MAX {
