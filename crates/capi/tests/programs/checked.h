@@ -4,27 +4,13 @@
 #ifndef COMEM_TESTS_CHECKED_H
 #define COMEM_TESTS_CHECKED_H
 
+#include "../../../../compiler/abi.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define CHECKED_MAGIC 0xfffdfffdu
-#define CHECKED_TABLE 0x7fff0000ull
-
 __attribute__((weak)) __thread uint64_t *__comem_hazard;
-
-void __comem_inline_object(uint32_t abi, const char *module, void *(*hazard)(void));
-void *__comem_inline_enter(void);
-void __comem_inline_load(const void *address, void *value, size_t bytes);
-void __comem_inline_store(void *address, const void *value, size_t bytes);
-void __comem_inline_own(const void *first, size_t bytes);
-void __comem_inline_atomic(void *address, uint32_t bytes, uint32_t op, const void *operand, const void *expected,
-                           void *old);
-void *__comem_inline_memcpy(void *to, const void *from, size_t bytes);
-void *__comem_inline_memmove(void *to, const void *from, size_t bytes);
-void *__comem_inline_memset(void *to, int byte, size_t bytes);
-void __comem_inline_read(void *out, const void *shared, size_t bytes);
-void __comem_inline_write(void *shared, const void *in, size_t bytes);
 
 static void *checked_hazard(void)
 {
@@ -33,12 +19,12 @@ static void *checked_hazard(void)
 
 __attribute__((constructor(101))) static void checked_begin(void)
 {
-    __comem_inline_object(1, "checked.h", checked_hazard);
+    __comem_inline_object(COMEM_INLINE_ABI, "checked.h", checked_hazard);
 }
 
 static inline volatile uint16_t *checked_entry(const volatile void *address)
 {
-    return (volatile uint16_t *)(uintptr_t)(CHECKED_TABLE + ((uintptr_t)address >> 6 << 1));
+    return (volatile uint16_t *)(uintptr_t)(COMEM_TABLE + ((uintptr_t)address >> 6 << 1));
 }
 
 static inline uint64_t *checked_slot(void)
@@ -72,12 +58,12 @@ static inline void checked_lower(void)
 static inline int checked_looks_invalid(const volatile void *address, uint64_t value, size_t bytes)
 {
     if (bytes >= 4)
-        return (uint32_t)value == CHECKED_MAGIC;
+        return (uint32_t)value == COMEM_MAGIC;
     if (bytes == 2 && value != 0xfffd)
         return 0;
     if (bytes == 1 && value != 0xfd && value != 0xff)
         return 0;
-    return *(const volatile uint32_t *)((uintptr_t)address & ~(uintptr_t)3) == CHECKED_MAGIC;
+    return *(const volatile uint32_t *)((uintptr_t)address & ~(uintptr_t)3) == COMEM_MAGIC;
 }
 
 #define LOAD(p)                                                                                                       \
