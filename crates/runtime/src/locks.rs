@@ -2,9 +2,8 @@
 //! the lock's home, which every node maps.
 //!
 //! They serve jobs in which a release has nothing to tell: every region of shared memory is under an engine that keeps
-//! it consistent at every access. What other synchronisation a job uses stays with messages ([decision 0069]).
-//!
-//! [decision 0069]: https://github.com/comem/comem/blob/main/docs/decisions/0069-one-sided-locks.md
+//! it consistent at every access. What other synchronisation a job uses stays with messages
+//! (`docs/decisions/0069-one-sided-locks.md`).
 
 use crate::config::{Config, LockChoice};
 use crate::error::{Error, Result};
