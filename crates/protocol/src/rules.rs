@@ -253,6 +253,12 @@ pub enum Rule {
     GenuineMagicIsAsked,
     /// Who waits for an entry hears that the job is lost.
     SpinnersHearOfLoss,
+    /// Of several misses side by side, one that finds an entry locked ends instead of waiting for it.
+    GroupsWaitForNoEntry,
+    /// A miss that ends so unlocks the entries that it has locked.
+    GivenUpEntriesAreUnlocked,
+    /// Of several misses side by side, each has a barrier behind its locks, and waits for its own unit's hazards.
+    EveryMemberQuiesces,
     /// Whoever has sent something again and again without an answer watches the node that owes it.
     WaitersWatch,
     /// Who does not reach another does not say alone which of the two is lost.
@@ -397,7 +403,7 @@ impl Rule {
     ];
 
     /// The rules of the engine `direct`.
-    pub const DIRECT: [Rule; 15] = [
+    pub const DIRECT: [Rule; 18] = [
         Rule::PrintedAlgorithmTwo,
         Rule::RemoteTagBeforeRead,
         Rule::QuiesceBeforeRead,
@@ -413,6 +419,9 @@ impl Rule {
         Rule::FillBeforeMap,
         Rule::GenuineMagicIsAsked,
         Rule::SpinnersHearOfLoss,
+        Rule::GroupsWaitForNoEntry,
+        Rule::GivenUpEntriesAreUnlocked,
+        Rule::EveryMemberQuiesces,
     ];
 
     /// Whether the rule is in force.

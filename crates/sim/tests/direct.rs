@@ -23,17 +23,20 @@ fn random_programs_are_coherent() {
 fn directories_of_many_nodes_are_coherent() {
     for nodes in [8, 9, 64, 300, 1024] {
         all_pass(Scenario { nodes: Some(nodes), ..Scenario::default() }, 0..100);
+        all_pass(Scenario { nodes: Some(nodes), kind: Some(Kind::Groups), ..Scenario::default() }, 0..100);
     }
 }
 
 /// Whoever crashes, and at whatever step, the others come to an end and find no wrong value.
 #[test]
 fn a_node_may_crash_at_every_step() {
-    for seed in 0..60 {
-        let steps = Scenario::default().run(seed).steps;
-        for step in 0..steps {
-            let verdict = Scenario { crash_at: Some(step), ..Scenario::default() }.run(seed);
-            assert_eq!(verdict.violation, None, "seed {seed}, crash at step {step}");
+    for (kind, seeds) in [(None, 60), (Some(Kind::Groups), 10)] {
+        for seed in 0..seeds {
+            let scenario = Scenario { kind, ..Scenario::default() };
+            for step in 0..scenario.run(seed).steps {
+                let verdict = Scenario { crash_at: Some(step), ..scenario }.run(seed);
+                assert_eq!(verdict.violation, None, "seed {seed} of {kind:?}, crash at step {step}");
+            }
         }
     }
 }

@@ -144,6 +144,20 @@ fn strips_of_two_nodes() {
     check(setup, 18781);
 }
 
+/// Two threads want both units, and lock them side by side.
+#[test]
+fn strips_and_copies_of_two_nodes_side_by_side() {
+    let strip = |value| Access::Strip { stores: [(0, 0, value), (1, 1, value + 1)] };
+    let bring = |units| Access::Bring { units };
+    let (one, other): (&[Access], &[Access]) = (&[strip(1)], &[bring([1, 0]), READ]);
+    for (fabric, states) in [(Fabric::Shared, 18547), (Fabric::Messages, 21947)] {
+        let setup = two_units(&[(0, one), (1, other)]);
+        check(Setup { has_groups: true, fabric, ..setup }, states);
+    }
+    let setup = two_units(&[(0, one), (1, &[strip(3)])]);
+    check(Setup { has_groups: true, ..setup }, 132461);
+}
+
 #[test]
 fn one_of_three_nodes_crashes_at_any_step() {
     let setup = Setup::new(3, threads(&[(0, &[write(1)]), (1, &[write(2)]), (2, &[READ])]));

@@ -18,6 +18,9 @@ fn scenario(rule: Rule) -> Scenario {
         Rule::HazardsRecheckedAfterMiss | Rule::HazardLoweredBeforeWaiting => {
             Scenario { kind: Some(Kind::Strips), ..any }
         }
+        Rule::GroupsWaitForNoEntry | Rule::GivenUpEntriesAreUnlocked | Rule::EveryMemberQuiesces => {
+            Scenario { kind: Some(Kind::Groups), ..any }
+        }
         Rule::MirrorsRevoked => Scenario { lines: Some(2), ..any },
         Rule::FillBeforeMap => Scenario { is_untouched: Some(true), ..any },
         Rule::GenuineMagicIsAsked => Scenario { kind: Some(Kind::Mixed), ..any },

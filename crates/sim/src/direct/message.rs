@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 pub struct Message {
     pub from: NodeId,
     pub to: NodeId,
-    unit: usize,
+    pub unit: usize,
     /// Whether its sender waits for an entry, and asks whether the job is lost.
     pub is_of_spinner: bool,
     /// The commands that are left.

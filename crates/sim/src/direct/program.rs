@@ -39,13 +39,15 @@ pub enum Access {
     Swap { unit: usize, word: usize, value: u16 },
     /// Two plain stores to different units under one hazard.
     Strip { stores: [(usize, usize, u16); 2] },
+    /// Bring copies of both units, to be loaded later.
+    Bring { units: [usize; 2] },
 }
 
 impl Access {
     /// The units that the access stores to.
     pub fn stores(&self) -> Vec<(usize, usize, u16)> {
         match *self {
-            Access::Load { .. } => Vec::new(),
+            Access::Load { .. } | Access::Bring { .. } => Vec::new(),
             Access::Store { unit, word, value } | Access::Swap { unit, word, value } => vec![(unit, word, value)],
             Access::Add { unit, word } => vec![(unit, word, 0)],
             Access::Strip { stores } => stores.to_vec(),
@@ -73,6 +75,8 @@ pub struct Setup {
     pub has_barrier: bool,
     /// Whether stores to locked units that their node holds alone leave them biased.
     pub biases_again: bool,
+    /// Whether a strip makes its units this node's alone side by side.
+    pub has_groups: bool,
     /// Whether units are untouched at first, except at their homes.
     pub is_untouched: bool,
     /// The node that may crash, at any step.
@@ -91,6 +95,7 @@ impl Setup {
             lines: 1,
             has_barrier: true,
             biases_again: false,
+            has_groups: false,
             is_untouched: false,
             crash: None,
             threads,

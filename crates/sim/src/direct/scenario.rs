@@ -20,11 +20,13 @@ pub enum Kind {
     Counter,
     /// Strips over two units.
     Strips,
+    /// The same, and copies of two units at a time, side by side.
+    Groups,
 }
 
 impl Kind {
     /// Every family.
-    pub const ALL: [Kind; 3] = [Kind::Mixed, Kind::Counter, Kind::Strips];
+    pub const ALL: [Kind; 4] = [Kind::Mixed, Kind::Counter, Kind::Strips, Kind::Groups];
 }
 
 /// What to run; what is left open is chosen by the seed.
@@ -77,6 +79,7 @@ impl Scenario {
             lines: self.lines.unwrap_or(rng.between(1, 2) as usize),
             has_barrier: rng.below(4) != 0,
             biases_again: false,
+            has_groups: kind == Kind::Groups,
             is_untouched: self.is_untouched.unwrap_or(rng.below(2) == 0),
             crash: self.crash_at.map(|_| places[rng.below(places.len() as u64) as usize]),
             threads,
@@ -145,7 +148,8 @@ fn access(kind: Kind, units: usize, values: &mut u16, rng: &mut Rng) -> Access {
     };
     match (kind, rng.below(8)) {
         (Kind::Counter, 0..5) => Access::Add { unit, word },
-        (Kind::Strips, 0..5) => {
+        (Kind::Groups, 0 | 1) => Access::Bring { units: [unit, (unit + 1) % units] },
+        (Kind::Strips, 0..5) | (Kind::Groups, 2..6) => {
             let other = (unit + 1) % units;
             Access::Strip { stores: [(unit, word, value()), (other, WORDS - 1 - word, value())] }
         }

@@ -3,7 +3,8 @@
 use super::memory::{Memory, Write};
 use super::message::Message;
 use super::program::{Access, Fabric, MAGIC, Setup, WORDS};
-use super::thread::{Activity, Missing, Thread};
+use super::thread::{Activity, Grouping, Missing, Thread, Work};
+use comem_protocol::coherence::direct::group::{self, Group, Joint, side_by_side};
 use comem_protocol::coherence::direct::one_sided::Batch;
 use comem_protocol::coherence::direct::remote::{self, Step};
 use comem_protocol::coherence::direct::store_check::{Step as StoreStep, StoreCheck};
@@ -187,34 +188,42 @@ impl State {
             Activity::Checking(check) => {
                 check.step() != StoreStep::Store || !access.is_atomic() || thread.buffer.is_empty()
             }
-            Activity::Missing(missing) => self.can_operate(setup, thread, missing, access),
+            Activity::Missing(Missing { batch, work, .. }) => {
+                batch.front().is_none_or(|step| self.can_operate(setup, thread, step, work, access))
+            }
+            Activity::Grouping(Grouping { steps, works, .. }) => {
+                let can =
+                    |(number, step): (usize, &Step)| self.can_operate(setup, thread, step, &works[number], access);
+                match steps.front() {
+                    Some(Joint::One(number, step)) => can((*number, step)),
+                    Some(Joint::Together(steps)) => steps.iter().all(|(number, step)| can((*number, step))),
+                    None => true,
+                }
+            }
             _ => true,
         }
     }
 
-    /// Whether this thread's next step with its batch is possible.
-    fn can_operate(&self, setup: &Setup, thread: &Thread, missing: &Missing, access: Access) -> bool {
-        let op = match missing.batch.front() {
-            Some(Step::Here(op)) => Some(op),
+    /// Whether a thread's next step is possible.
+    fn can_operate(&self, setup: &Setup, thread: &Thread, step: &Step, work: &Work, access: Access) -> bool {
+        let op = match step {
+            Step::Here(op) => op,
             // A message leaves by a system call, which drains the store buffer.
-            Some(Step::Send(..)) => return thread.buffer.is_empty(),
-            Some(Step::Await) => {
+            Step::Send(..) => return thread.buffer.is_empty(),
+            Step::Await => {
                 return thread.messages.iter().all(|message| message.is_done() || self.is_dead(setup, message.to));
             }
-            None => None,
         };
         match op {
-            Some(Op::FetchAndSet { at } | Op::GetWide { at }) => thread.is_in_order(setup, *at),
-            Some(Op::GetData { from }) => setup.fabric == Fabric::Shared || thread.is_in_order(setup, *from),
-            Some(Op::Flush) => match setup.fabric {
+            Op::FetchAndSet { at } | Op::GetWide { at } => thread.is_in_order(setup, *at),
+            Op::GetData { from } => setup.fabric == Fabric::Shared || thread.is_in_order(setup, *from),
+            Op::Flush => match setup.fabric {
                 Fabric::Shared => thread.buffer.is_empty(),
                 Fabric::Network | Fabric::Messages => thread.puts.values().all(VecDeque::is_empty),
             },
-            Some(Op::Quiesce { at }) => {
-                missing.progress == 0 || self.lost || !self.memories[at.index()].has_hazard(missing.unit)
-            }
-            Some(Op::Pause { at }) => self.lost || !self.memories[at.index()].entry(missing.unit, 0).is_busy(),
-            Some(Op::Access) => !access.is_atomic() || thread.buffer.is_empty(),
+            Op::Quiesce { at } => work.progress == 0 || self.lost || !self.memories[at.index()].has_hazard(work.unit),
+            Op::Pause { at } => self.lost || !self.memories[at.index()].entry(work.unit, 0).is_busy(),
+            Op::Access => !access.is_atomic() || thread.buffer.is_empty(),
             _ => true,
         }
     }
@@ -226,6 +235,7 @@ impl State {
             Activity::Filling { unit } => self.memories[self.threads[t].node.index()].fill(unit),
             Activity::Checking(check) => self.step_check(setup, t, access, check),
             Activity::Missing(missing) => self.step_miss(setup, t, access, missing),
+            Activity::Grouping(grouping) => self.step_group(setup, t, access, grouping),
             Activity::Lost(_) => unreachable!("a thread that has given up makes no step"),
         }
     }
@@ -234,6 +244,7 @@ impl State {
         let node = self.threads[t].node.index();
         let units = match access {
             Access::Load { unit, .. } => vec![unit],
+            Access::Bring { units } => units.to_vec(),
             _ => access.stores().iter().map(|(unit, ..)| *unit).collect(),
         };
         if let Some(unit) = units.into_iter().find(|unit| !self.memories[node].mapped[*unit]) {
@@ -253,6 +264,9 @@ impl State {
             self.loaded(t, unit, word);
             self.threads[t].done += 1;
             return;
+        }
+        if let Access::Bring { units } = access {
+            return self.start_group(setup, t, &units, Want::Bring, None);
         }
         self.threads[t].activity = Activity::Checking(StoreCheck::start(access.stores().len()));
     }
@@ -281,6 +295,10 @@ impl State {
             StoreStep::Store => stores.iter().for_each(|store| self.store(setup, t, access, *store)),
             StoreStep::Own(of) => {
                 let want = if setup.biases_again { Want::OwnBiased } else { Want::Own };
+                if setup.has_groups {
+                    let units: Vec<usize> = stores.iter().map(|(unit, ..)| *unit).collect();
+                    return self.start_group(setup, t, &units, want, Some(check));
+                }
                 return self.start_miss(setup, t, stores[of].0, want, Some(check));
             }
             StoreStep::StoreByCall(of) => return self.start_miss(setup, t, stores[of].0, Want::Store, Some(check)),
@@ -320,44 +338,95 @@ impl State {
     fn start_miss(&mut self, setup: &Setup, t: usize, unit: usize, want: Want, check: Option<StoreCheck>) {
         let (miss, batch) = Miss::start(setup.site(self.threads[t].node, unit), want);
         let batch = steps(setup, self.threads[t].node, batch);
-        let missing = Missing { miss, unit, batch, progress: 0, reply: Reply::Done, check };
-        self.threads[t].activity = Activity::Missing(missing);
+        let work = Work { unit, progress: 0, reply: Reply::Done, check };
+        self.threads[t].activity = Activity::Missing(Missing { miss, batch, work });
+    }
+
+    fn start_group(&mut self, setup: &Setup, t: usize, units: &[usize], want: Want, check: Option<StoreCheck>) {
+        let me = self.threads[t].node;
+        let (group, last) = Group::start(units.iter().map(|unit| setup.site(me, *unit)), want);
+        let work = |unit: &usize| Work { unit: *unit, progress: 0, reply: Reply::Done, check: None };
+        let (steps, works) = (joint_steps(setup, me, &last), units.iter().map(work).collect());
+        self.threads[t].activity = Activity::Grouping(Grouping { group, last, steps, works, check });
+    }
+
+    fn step_group(&mut self, setup: &Setup, t: usize, access: Access, mut grouping: Grouping) {
+        let Some(joint) = grouping.steps.front().cloned() else { unreachable!("a group without a step") };
+        let together = match joint {
+            Joint::One(number, step) => vec![(number, step)],
+            Joint::Together(steps) => steps.into_vec(),
+        };
+        let mut is_done = true;
+        if together.iter().any(|(_, step)| *step == Step::Await) {
+            self.take_answers(setup, t, &mut grouping.works);
+        } else {
+            for (number, step) in together {
+                is_done &= self.make_step(setup, t, access, &mut grouping.works[number], step);
+            }
+        }
+        if is_done {
+            grouping.steps.pop_front();
+            grouping.works.iter_mut().for_each(|work| work.progress = 0);
+        }
+        if grouping.works.iter().any(|work| work.reply == Reply::Lost) {
+            self.threads[t].activity = Activity::Lost(None);
+            return;
+        }
+        if grouping.steps.is_empty() {
+            let reply = |number: usize| std::mem::replace(&mut grouping.works[number].reply, Reply::Done);
+            grouping.last = grouping.group.next(&grouping.last, reply);
+            grouping.steps = joint_steps(setup, self.threads[t].node, &grouping.last);
+        }
+        if !grouping.last.is_empty() {
+            self.threads[t].activity = Activity::Grouping(grouping);
+            return;
+        }
+        match grouping.check {
+            Some(mut check) => {
+                check.next(None);
+                self.go_on(t, check);
+            }
+            None => self.threads[t].done += 1,
+        }
+    }
+
+    /// A step about one unit that the thread makes by itself; tells whether it was the last one of its operation.
+    fn make_step(&mut self, setup: &Setup, t: usize, access: Access, work: &mut Work, step: Step) -> bool {
+        let is_done = match step {
+            Step::Here(op) => self.operate(setup, t, access, work, &op),
+            Step::Send(to, ops) => {
+                let from = self.threads[t].node;
+                self.threads[t].messages.push(Message::new(from, to, work.unit, &ops));
+                true
+            }
+            Step::Await => {
+                self.take_answers(setup, t, std::slice::from_mut(work));
+                true
+            }
+        };
+        work.progress = if is_done { 0 } else { work.progress + 1 };
+        is_done
     }
 
     fn step_miss(&mut self, setup: &Setup, t: usize, access: Access, mut missing: Missing) {
         let Some(step) = missing.batch.front().cloned() else { unreachable!("a miss without a step") };
-        let is_done = match step {
-            Step::Here(op) => self.operate(setup, t, access, &mut missing, &op),
-            Step::Send(to, ops) => {
-                let from = self.threads[t].node;
-                self.threads[t].messages.push(Message::new(from, to, missing.unit, &ops));
-                true
-            }
-            Step::Await => {
-                self.take_answers(setup, t, &mut missing);
-                true
-            }
-        };
-        if is_done {
+        if self.make_step(setup, t, access, &mut missing.work, step) {
             missing.batch.pop_front();
-            missing.progress = 0;
-        } else {
-            missing.progress += 1;
         }
-        if missing.reply == Reply::Lost {
+        if missing.work.reply == Reply::Lost {
             missing.batch.clear();
         }
         if !missing.batch.is_empty() {
             self.threads[t].activity = Activity::Missing(missing);
             return;
         }
-        match missing.miss.next(std::mem::replace(&mut missing.reply, Reply::Done)) {
+        match missing.miss.next(std::mem::replace(&mut missing.work.reply, Reply::Done)) {
             ControlFlow::Continue(batch) => {
                 missing.batch = steps(setup, self.threads[t].node, batch);
                 self.threads[t].activity = Activity::Missing(missing);
             }
             ControlFlow::Break(Outcome::Lost(holder)) => self.threads[t].activity = Activity::Lost(holder),
-            ControlFlow::Break(_) => match missing.check {
+            ControlFlow::Break(_) => match missing.work.check {
                 Some(mut check) => {
                     check.next(None);
                     self.go_on(t, check);
@@ -386,26 +455,27 @@ impl State {
     }
 
     /// All messages are answered: what they have brought is stored.
-    fn take_answers(&mut self, setup: &Setup, t: usize, missing: &mut Missing) {
+    fn take_answers(&mut self, setup: &Setup, t: usize, works: &mut [Work]) {
         let me = self.threads[t].node;
         for message in std::mem::take(&mut self.threads[t].messages) {
+            let Some(work) = works.iter_mut().find(|work| work.unit == message.unit) else { continue };
             if !message.is_done() || message.is_of_spinner && self.lost {
-                missing.reply = Reply::Lost;
+                work.reply = Reply::Lost;
                 return;
             }
-            missing.reply = message.reply.unwrap_or(Reply::Done);
+            work.reply = message.reply.unwrap_or(Reply::Done);
             for (word, value) in message.words.into_iter().enumerate() {
-                let write = Write::Word { unit: missing.unit, word, value, is_own: false };
+                let write = Write::Word { unit: work.unit, word, value, is_own: false };
                 self.threads[t].store(setup, me, write);
             }
         }
     }
 
     /// One step of an operation; tells whether it was the last one.
-    fn operate(&mut self, setup: &Setup, t: usize, access: Access, missing: &mut Missing, op: &Op) -> bool {
-        let (unit, me) = (missing.unit, self.threads[t].node);
+    fn operate(&mut self, setup: &Setup, t: usize, access: Access, work: &mut Work, op: &Op) -> bool {
+        let (unit, me) = (work.unit, self.threads[t].node);
         if op.target(me).is_some_and(|node| self.is_dead(setup, node)) {
-            missing.reply = Reply::Lost;
+            work.reply = Reply::Lost;
             return true;
         }
         match *op {
@@ -413,11 +483,11 @@ impl State {
                 let memory = &mut self.memories[at.index()];
                 let entry = memory.entry(unit, 0);
                 memory.write(Write::Entry { unit, line: 0, entry: entry.after_fetch_and_set(me) });
-                missing.reply = Reply::Entry(entry);
+                work.reply = Reply::Entry(entry);
             }
-            Op::GetWide { at } => missing.reply = Reply::Wide(self.memories[at.index()].wide(unit).clone()),
+            Op::GetWide { at } => work.reply = Reply::Wide(self.memories[at.index()].wide(unit).clone()),
             Op::GetData { from } => {
-                let word = missing.progress;
+                let word = work.progress;
                 let value = self.memories[from.index()].word(unit, word);
                 let write = Write::Word { unit, word, value, is_own: false };
                 match setup.fabric {
@@ -441,17 +511,17 @@ impl State {
             }
             Op::Flush => (),
             Op::Quiesce { at } => {
-                if missing.progress == 0 {
+                if work.progress == 0 {
                     self.barrier(at);
                     return false;
                 }
                 if self.lost && self.memories[at.index()].has_hazard(unit) {
-                    missing.reply = Reply::Lost;
+                    work.reply = Reply::Lost;
                 }
             }
             Op::Pause { .. } => {
                 if self.lost {
-                    missing.reply = Reply::Lost;
+                    work.reply = Reply::Lost;
                 }
             }
             Op::Peek => {
@@ -460,12 +530,12 @@ impl State {
                 if !is_magic {
                     self.loaded(t, unit, word);
                 }
-                missing.reply = Reply::Peeked { is_magic };
+                work.reply = Reply::Peeked { is_magic };
             }
-            Op::Access => self.access(setup, t, access, missing),
+            Op::Access => self.access(setup, t, access, work),
         }
         if *op == Op::Flush || matches!(op, Op::PutEntry { .. } | Op::Access) {
-            missing.reply = Reply::Done;
+            work.reply = Reply::Done;
         }
         true
     }
@@ -492,11 +562,11 @@ impl State {
     }
 
     /// The access for which the thread has missed; the unit is locked.
-    fn access(&mut self, setup: &Setup, t: usize, access: Access, missing: &Missing) {
+    fn access(&mut self, setup: &Setup, t: usize, access: Access, work: &Work) {
         match access {
             Access::Load { unit, word } => self.loaded(t, unit, word),
             _ => {
-                let of = match missing.check.as_ref().map(StoreCheck::step) {
+                let of = match work.check.as_ref().map(StoreCheck::step) {
                     Some(StoreStep::StoreByCall(of)) => of,
                     _ => 0,
                 };
@@ -512,4 +582,14 @@ fn steps(setup: &Setup, me: NodeId, batch: Batch) -> VecDeque<Step> {
         Fabric::Messages => remote::split(me, &batch).into_iter().collect(),
         Fabric::Shared | Fabric::Network => batch.into_iter().map(Step::Here).collect(),
     }
+}
+
+/// What a thread of `me` does with the batches of several misses.
+fn joint_steps(setup: &Setup, me: NodeId, batches: &group::Batches) -> VecDeque<Joint<Step>> {
+    let lists = batches.iter().map(|(number, batch)| (*number, steps(setup, me, batch.clone())));
+    side_by_side(lists, |step| match step {
+        Step::Here(op) => group::is_waited_for(op),
+        Step::Send(..) => false,
+        Step::Await => true,
+    })
 }

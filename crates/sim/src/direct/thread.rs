@@ -3,6 +3,7 @@
 use super::memory::Write;
 use super::message::Message;
 use super::program::{Access, Fabric, Setup};
+use comem_protocol::coherence::direct::group::{Batches, Group, Joint};
 use comem_protocol::coherence::direct::remote::Step;
 use comem_protocol::coherence::direct::store_check::StoreCheck;
 use comem_protocol::coherence::direct::{Entry, Miss, Reply};
@@ -20,21 +21,42 @@ pub enum Activity {
     Checking(StoreCheck),
     /// In a miss.
     Missing(Missing),
+    /// In misses side by side.
+    Grouping(Grouping),
     /// Has heard that the job is lost.
     Lost(Option<NodeId>),
+}
+
+/// What a thread does about a unit that it misses.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Work {
+    pub unit: usize,
+    /// How far the present operation is.
+    pub progress: usize,
+    /// What the last operation has brought.
+    pub reply: Reply,
+    /// The checked store that goes on afterwards.
+    pub check: Option<StoreCheck>,
 }
 
 /// A miss under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Missing {
     pub miss: Miss,
-    pub unit: usize,
     /// What is left to do of the batch.
     pub batch: VecDeque<Step>,
-    /// How far the first of them is.
-    pub progress: usize,
-    /// What the last operation has brought.
-    pub reply: Reply,
+    pub work: Work,
+}
+
+/// Misses side by side.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Grouping {
+    pub group: Group,
+    pub last: Batches,
+    /// What is left to do of the batches.
+    pub steps: VecDeque<Joint<Step>>,
+    /// Of each miss.
+    pub works: Vec<Work>,
     /// The checked store that goes on afterwards.
     pub check: Option<StoreCheck>,
 }

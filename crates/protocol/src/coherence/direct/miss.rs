@@ -59,6 +59,8 @@ use std::ops::ControlFlow;
 pub enum Want {
     /// A valid copy. [`Op::Access`] loads.
     Load,
+    /// A valid copy, with no access: the thread loads again.
+    Bring,
     /// The unit alone. [`Op::Access`] stores, or does an atomic operation.
     Store,
     /// The unit alone, with no access: the thread checks again and stores then.
@@ -71,6 +73,11 @@ impl Want {
     /// Whether the thread makes an access during the miss.
     pub fn has_access(self) -> bool {
         matches!(self, Want::Load | Want::Store)
+    }
+
+    /// Whether a copy is enough that other nodes have too.
+    fn is_shared(self) -> bool {
+        matches!(self, Want::Load | Want::Bring)
     }
 }
 
@@ -105,6 +112,8 @@ pub enum Outcome {
     Upgraded,
     /// The job is lost. The thread waited for an entry that this node (modulo 128) has locked.
     Lost(Option<NodeId>),
+    /// Another thread had locked an entry, and nothing was changed ([`super::group`]).
+    GivenUp,
 }
 
 /// A miss under way.
@@ -179,6 +188,22 @@ impl Miss {
         }
     }
 
+    /// Ends the miss instead of waiting for the entry that was found locked: what it unlocks stays as it was.
+    pub(super) fn give_up(&self) -> Batch {
+        let (me, home) = (self.site.me, self.site.layout.home);
+        let (directory, tag) = match self.state {
+            State::Directory { tag } => (None, tag),
+            State::Owner { directory, tag, .. } => (Some(directory), tag),
+            _ => (None, None),
+        };
+        let mut batch = Batch::new();
+        if Rule::GivenUpEntriesAreUnlocked.on() {
+            batch.extend(directory.map(|entry| Op::PutEntry { to: home, entry }));
+        }
+        batch.extend(tag.map(|entry| Op::PutEntry { to: me, entry }));
+        batch
+    }
+
     /// An entry, before a fetch-and-set.
     fn on_entry(&mut self, entry: Entry) -> Step {
         self.waited_for = entry.holder();
@@ -225,7 +250,7 @@ impl Miss {
     fn decide(&mut self, directory: Entry, tag: Tag, holders: NodeSet) -> Step {
         let (me, home) = (self.site.me, self.site.layout.home);
         if holders.contains(me) {
-            return if self.want == Want::Load || holders.len() == 1 {
+            return if self.want.is_shared() || holders.len() == 1 {
                 let is_alone_at_home = holders.len() == 1 && me == home;
                 let directory = if is_alone_at_home { self.after_access(directory) } else { directory };
                 self.already_here(directory, tag)
@@ -243,7 +268,7 @@ impl Miss {
                 Some(Source { node, is_biased: false, is_tag_locked: false }),
             );
         }
-        let is_left_alone = if Rule::PrintedAlgorithmTwo.on() || self.want == Want::Load { lowest } else { me } == home;
+        let is_left_alone = if Rule::PrintedAlgorithmTwo.on() || self.want.is_shared() { lowest } else { me } == home;
         if is_left_alone {
             let is_biased = lowest == home && !directory.is_locked();
             return self.transfer(
@@ -281,7 +306,7 @@ impl Miss {
             let is_locked = directory.is_locked() || is_home_biased || !miss.site.has_barrier;
             miss.push_directory(batch, holders, is_locked && !stays_biased);
         };
-        if self.want == Want::Load {
+        if self.want.is_shared() {
             let mut after = holders.clone();
             after.insert(self.site.me);
             if !Rule::DataBeforePresence.on() {
@@ -370,7 +395,7 @@ impl Miss {
     /// Whether the unit is biased at this node afterwards, whatever it was.
     fn makes_biased(&self) -> bool {
         match self.want {
-            Want::Load | Want::Own => false,
+            Want::Load | Want::Bring | Want::Own => false,
             Want::Store => self.site.biases_again,
             Want::OwnBiased => self.site.has_barrier,
         }

@@ -25,6 +25,7 @@
 //! | [`one_sided`] | the operations on another node's memory |
 //! | [`remote`] | those operations as messages, where the backbone has none |
 //! | [`miss`] | the protocol: what a thread does that has missed |
+//! | [`group`] | misses of one thread on several units, side by side |
 //! | [`store_check`] | the order of a checked store's steps beside a revocation |
 //!
 //! # Two kinds of exclusive units
@@ -38,6 +39,7 @@
 
 pub mod directory;
 pub mod entry;
+pub mod group;
 pub mod miss;
 pub mod one_sided;
 pub mod remote;
