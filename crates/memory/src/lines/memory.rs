@@ -22,6 +22,9 @@ pub struct LinesMemory {
     view: View,
 }
 
+/// In a word that names lines, where their number begins.
+const UNDER_WAY_SHIFT: u32 = 48;
+
 impl LinesMemory {
     /// `view` is of the whole file.
     pub(super) fn new(extent: Extent, view: View) -> LinesMemory {
@@ -147,7 +150,7 @@ impl LinesMemory {
         self.hazards().any_in(first + lines.start..first + lines.end)
     }
 
-    /// Where the thread in a seat of the node says which unit it is about to lock: the unit's first line, plus 1; 0
+    /// Where the thread in a seat of the node says which units it is about to lock: [`LinesMemory::under_way`], or 0
     /// for none. Who looks after the thread's death finds what it may have locked. `None` beyond [`SEATS_MAX`].
     #[inline]
     pub fn miss_of(&self, seat: usize) -> Option<&AtomicU64> {
@@ -156,11 +159,20 @@ impl LinesMemory {
         Some(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
 
-    /// The lines that threads of the node have said to be about to lock, or have locked: of misses the units' first
-    /// ones, of stores to units that are here those of their hazards.
+    /// The word for units with these lines.
+    pub fn under_way(lines: Range<usize>) -> u64 {
+        (lines.len() as u64) << UNDER_WAY_SHIFT | (lines.start as u64 + 1)
+    }
+
+    /// The lines that threads of the node have said to be about to lock, or have locked: of misses all, of stores to
+    /// units that are here those of their hazards.
     pub fn about_to_lock(&self) -> impl Iterator<Item = usize> + '_ {
         let words = (0..SEATS_MAX).filter_map(|seat| self.miss_of(seat));
-        let misses = words.filter_map(|word| (word.load(Ordering::Acquire) as usize).checked_sub(1));
+        let misses = words.flat_map(|word| {
+            let word = word.load(Ordering::Acquire);
+            let (lines, line) = (word >> UNDER_WAY_SHIFT, word & ((1 << UNDER_WAY_SHIFT) - 1));
+            line.checked_sub(1).into_iter().flat_map(move |line| line as usize..(line + lines) as usize)
+        });
         let first = self.extent.base / LINE_BYTES;
         let stores = self.hazards().lines().filter_map(move |line| line.checked_sub(first));
         misses.chain(stores).filter(|line| *line < self.extent.lines())

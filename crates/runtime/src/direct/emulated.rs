@@ -6,6 +6,7 @@
 
 use super::here::{Here, Span};
 use super::miss::Reach;
+use comem_protocol::coherence::direct::group::{Batches, Joint, side_by_side};
 use comem_protocol::coherence::direct::remote::{Answer, Brought, Command, Request, Step, UnitAt, split};
 use comem_protocol::coherence::direct::{Op, Reply};
 use comem_protocol::ids::NodeId;
@@ -78,6 +79,33 @@ impl<P: Post> Reach for Emulated<P> {
             }
         }
         Ok(reply)
+    }
+
+    fn carry_out_all(
+        &mut self,
+        batches: &Batches,
+        spans: &[Span],
+        here: &mut Here<'_>,
+        replies: &mut [Reply],
+    ) -> Result<(), P::Error> {
+        let mut sent = SmallVec::<[(usize, Sent); 32]>::new();
+        let lists = batches.iter().map(|(number, batch)| (*number, split(here.me, batch)));
+        for joint in side_by_side(lists, |step| *step == Step::Await) {
+            match joint {
+                Joint::One(number, Step::Here(op)) => {
+                    here.span = spans[number];
+                    replies[number] = here.operate(&op);
+                }
+                Joint::One(number, Step::Send(to, ops)) => sent.push((number, self.send(to, &ops, spans[number])?)),
+                Joint::One(_, Step::Await) | Joint::Together(_) => {
+                    for (number, Sent { to, request }) in sent.drain(..) {
+                        here.span = spans[number];
+                        replies[number] = self.take_answer(to, &request, here)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -21,6 +21,7 @@ use comem_protocol::coherence::direct::miss::Site;
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, Outcome, Want};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
+use smallvec::SmallVec;
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -66,13 +67,34 @@ impl LineEngine for Direct {
         want: Want,
         access: &mut dyn FnMut(*mut u8),
     ) -> Result<()> {
+        bring(thread, known, &[unit], want, access)
+    }
+
+    fn units_ahead(&self, thread: &Thread, known: &Known, units: &[LineUnit], want: Want) -> Result<()> {
+        bring(thread, known, units, want, &mut |_| ())
+    }
+}
+
+/// Brings units of a region: one, and makes the access on it, or several side by side.
+fn bring(
+    thread: &Thread,
+    known: &Known,
+    units: &[LineUnit],
+    want: Want,
+    access: &mut dyn FnMut(*mut u8),
+) -> Result<()> {
+    {
         let node = thread.home();
         let (shared, all) = node.lines_of_all().ok_or_else(cannot_reach)?;
         debug_assert!(!hazards::is_raised(), "who waits for another thread has lowered its hazard");
-        let span = Span { line: unit.line as usize, lines: unit.lines as usize };
-        let layout = Layout { home: unit.home, nodes: shared.nodes };
-        let (me, lines, has_barrier) = (shared.me, span.lines, all.own.has_barrier());
-        let site = Site { me, layout, lines, has_barrier, biases_again: false };
+        let (me, has_barrier) = (shared.me, all.own.has_barrier());
+        let site_of = |unit: &LineUnit| {
+            let layout = Layout { home: unit.home, nodes: shared.nodes };
+            Site { me, layout, lines: unit.lines as usize, has_barrier, biases_again: false }
+        };
+        let sites: SmallVec<[Site; 1]> = units.iter().map(site_of).collect();
+        let spans: SmallVec<[Span; 1]> = units.iter().map(Span::of).collect();
+        let (span, site) = (spans[0], sites[0]);
         let is_told = Cell::new(false);
         let is_lost = |sleeps: bool| {
             if sleeps && !is_told.replace(true) {
@@ -83,7 +105,8 @@ impl LineEngine for Direct {
         let start = node.now();
         let under_way = all.own.miss_of(thread.slot().index());
         if let Some(word) = under_way {
-            word.store(span.line as u64 + 1, Ordering::Relaxed);
+            let behind = spans.iter().map(|span| span.line + span.lines).max().unwrap_or(span.line);
+            word.store(LinesMemory::under_way(span.line..behind), Ordering::Relaxed);
         }
         let mut here = Here {
             me: shared.me,
@@ -103,15 +126,15 @@ impl LineEngine for Direct {
         };
         let ended = if let Some(reached) = node.ucx.get() {
             let operations = Ucx::new(reached, (shared, all.own), known, &is_lost);
-            let mut reach = OneByOne { operations, wide_words: layout.wide_words(), loops_back: true };
-            run(site, &mut reach, &mut here, thread.counters()).or_else(or_lost)
+            let mut reach = OneByOne { operations, wide_words: site.layout.wide_words(), loops_back: true };
+            run((&sites, &spans), &mut reach, &mut here, thread.counters()).or_else(or_lost)
         } else if all.peers.is_some() {
             let operations = Shm { memories: &all, region: lines_of(shared, all.own, known), is_lost: &is_lost };
-            let mut reach = OneByOne { operations, wide_words: layout.wide_words(), loops_back: false };
-            run(site, &mut reach, &mut here, thread.counters()).or_else(or_lost)
+            let mut reach = OneByOne { operations, wide_words: site.layout.wide_words(), loops_back: false };
+            run((&sites, &spans), &mut reach, &mut here, thread.counters()).or_else(or_lost)
         } else {
             let mut reach = Emulated { post: Sockets::new(thread, known, span.line) };
-            thread.operation(|| run(site, &mut reach, &mut here, thread.counters()))
+            thread.operation(|| run((&sites, &spans), &mut reach, &mut here, thread.counters()))
         };
         if let Some(word) = under_way {
             word.store(0, Ordering::Release);

@@ -1,6 +1,7 @@
 //! A unit in one node's memory, and what a miss does to the memory of the thread's own node.
 
 use super::pause::Pause;
+use crate::inline::LineUnit;
 use comem_memory::lines::LinesMemory;
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, MAGIC, Op, Reply, Want};
 use comem_protocol::coherence::node_set::NodeSet;
@@ -24,6 +25,10 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    pub(crate) fn of(unit: &LineUnit) -> Span {
+        Span { line: unit.line as usize, lines: unit.lines as usize }
+    }
+
     pub(crate) fn offset(&self) -> usize {
         self.line * LINE_BYTES
     }

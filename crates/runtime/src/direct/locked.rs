@@ -35,12 +35,6 @@ fn held(lines: &Lines, address: usize) -> Option<Range<usize>> {
     is_held.then_some(first..first + unit_lines)
 }
 
-/// Where the unit around an address ends that [`access`] would lock.
-#[inline]
-pub(crate) fn end_of_held(lines: &Lines, address: usize) -> Option<usize> {
-    held(lines, address).map(|unit| lines.extent().base + unit.end * LINE_BYTES)
-}
-
 /// Makes `access` on bytes of the program's view of lines memory, if they lie in one locked unit that this node holds
 /// alone. `false`, and nothing is done, where they do not, or another thread has locked the tag just now. `counters`
 /// hands out the thread's.

@@ -1,12 +1,14 @@
 //! A miss over a backbone with one-sided operations: each is carried out as it comes.
 
-use super::here::{Here, wait, wide_words};
+use super::here::{Here, Span, wait, wide_words};
 use super::miss::Reach;
+use comem_protocol::coherence::direct::group::{Batches, Joint, is_waited_for, side_by_side};
 use comem_protocol::coherence::direct::one_sided::{Place, Segment};
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, MAGIC, OneSided, Op, Reply};
 use comem_protocol::coherence::node_set::NodeSet;
 use comem_protocol::ids::NodeId;
 use smallvec::SmallVec;
+use std::slice;
 
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = size_of::<u16>();
@@ -54,6 +56,41 @@ impl<O: OneSided> Reach for OneByOne<O> {
             }
         }
         Ok(reply)
+    }
+
+    fn carry_out_all(
+        &mut self,
+        batches: &Batches,
+        spans: &[Span],
+        here: &mut Here<'_>,
+        replies: &mut [Reply],
+    ) -> Result<(), O::Error> {
+        let lists = batches.iter().map(|(number, batch)| (*number, batch.iter()));
+        for joint in side_by_side(lists, |op| is_waited_for(op)) {
+            match joint {
+                Joint::One(number, op) => {
+                    here.span = spans[number];
+                    replies[number] = self.carry_out(slice::from_ref(op), here)?;
+                    if replies[number] == Reply::Lost {
+                        return Ok(());
+                    }
+                }
+                Joint::Together(ops) => {
+                    let place = |(number, op): &(usize, &Op)| match **op {
+                        Op::Quiesce { at } => Some((at, spans[*number].offset() as u64, spans[*number].bytes() as u64)),
+                        _ => None,
+                    };
+                    let places: SmallVec<[_; 4]> = ops.iter().filter_map(place).collect();
+                    if places.len() < ops.len() {
+                        self.carry_out(&[Op::Flush], here)?;
+                    }
+                    if !places.is_empty() {
+                        self.operations.quiesce_all(&places)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use comem_memory::lines::{ENTRY_BYTES, LinesMemory, barrier};
 use comem_protocol::coherence::direct::one_sided::{Place, Segment};
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, OneSided, Reply};
 use comem_protocol::ids::NodeId;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -146,14 +147,22 @@ impl<M: Memories> OneSided for Shm<'_, M> {
     }
 
     fn quiesce(&mut self, node: NodeId, offset: u64, bytes: u64) -> Result<(), Refusal> {
-        let place = Place { node, segment: Segment::Data, offset };
-        let (memory, line) = self.target(place, bytes as usize)?;
+        self.quiesce_all(&[(node, offset, bytes)])
+    }
+
+    fn quiesce_all(&mut self, places: &[(NodeId, u64, u64)]) -> Result<(), Refusal> {
+        let mut spans = SmallVec::<[_; 4]>::new();
+        for &(node, offset, bytes) in places {
+            let (memory, line) = self.target(Place { node, segment: Segment::Data, offset }, bytes as usize)?;
+            spans.push((memory, line..line + bytes as usize / LINE_BYTES));
+        }
         barrier::all_processes().map_err(|_| Refusal::NoBarrier)?;
-        let lines = line..line + bytes as usize / LINE_BYTES;
-        let mut pause = super::pause::Pause::new(line);
-        while memory.has_hazard(lines.clone()) {
-            if wait(&mut pause, || !memory.has_hazard(lines.clone()), self.is_lost) == Reply::Lost {
-                return Err(Refusal::Lost);
+        for (memory, lines) in spans {
+            let mut pause = super::pause::Pause::new(lines.start);
+            while memory.has_hazard(lines.clone()) {
+                if wait(&mut pause, || !memory.has_hazard(lines.clone()), self.is_lost) == Reply::Lost {
+                    return Err(Refusal::Lost);
+                }
             }
         }
         Ok(())

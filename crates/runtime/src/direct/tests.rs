@@ -135,9 +135,18 @@ impl<'a> Program<'a> {
     }
 
     fn miss(&self, at: usize, want: Want, access: &mut dyn FnMut(&AtomicU64)) -> Outcome {
+        self.bring(&[at], want, access)
+    }
+
+    /// Brings the units with these words, side by side if there are several; makes the access on the first one.
+    fn bring(&self, ats: &[usize], want: Want, access: &mut dyn FnMut(&AtomicU64)) -> Outcome {
         assert_eq!(self.hazard.load(Ordering::Relaxed), 0, "who waits has lowered its hazard");
-        let line = at / LINE_BYTES / self.nodes.unit_lines * self.nodes.unit_lines;
-        let site = self.nodes.site(self.me, line);
+        let unit_lines = self.nodes.unit_lines;
+        let lines_of = |at: &usize| at / LINE_BYTES / unit_lines * unit_lines;
+        let (at, line) = (ats[0], lines_of(&ats[0]));
+        let sites: Vec<Site> = ats.iter().map(|at| self.nodes.site(self.me, lines_of(at))).collect();
+        let spans: Vec<Span> = ats.iter().map(|at| Span { line: lines_of(at), lines: unit_lines }).collect();
+        let site = sites[0];
         let is_lost = |_| self.nodes.lost.load(Ordering::Relaxed);
         let memories = self.nodes;
         let operations = Shm { memories, region: 0..GRAINS * GRAIN_LINES, is_lost: &is_lost };
@@ -158,11 +167,20 @@ impl<'a> Program<'a> {
             remote: 0,
             retries: 0,
         };
+        self.run((&sites, &spans), &mut reach, &mut here)
+    }
+
+    fn run<M: Memories>(
+        &self,
+        units: (&[Site], &[Span]),
+        reach: &mut OneByOne<Shm<'_, M>>,
+        here: &mut Here<'_>,
+    ) -> Outcome {
         let outcome = match &self.nodes.servers {
-            None => run(site, &mut reach, &mut here, &self.counters),
+            None => run(units, reach, here, &self.counters),
             Some(servers) => {
-                let post = emulated::InProcess::new(self.nodes, servers, site.me);
-                run(site, &mut Emulated { post }, &mut here, &self.counters)
+                let post = emulated::InProcess::new(self.nodes, servers, here.me);
+                run(units, &mut Emulated { post }, here, &self.counters)
             }
         };
         outcome.expect("no operation is refused")
@@ -299,6 +317,53 @@ fn a_unit_is_revoked_with_a_barrier_while_it_is_biased_and_without_one_afterward
         assert!(nodes.entry(1, 1).0 & 1 == 1);
     } else {
         assert_eq!((quiesces(1), quiesces(2)), (0, 0));
+    }
+}
+
+/// As many operations as one by one, but one barrier for all.
+#[test]
+fn units_side_by_side_take_one_barrier() {
+    for unit_bytes in [64, 256] {
+        let nodes = Nodes::new(3, unit_bytes);
+        let p = programs(&nodes);
+        let units: Vec<usize> = (1..=16).map(|unit| unit * unit_bytes).collect();
+        units.iter().for_each(|at| p[0].store(*at, *at as u64));
+        p[1].bring(&units, Want::Bring, &mut |_| unreachable!("a group makes no access"));
+        let puts = if unit_bytes == 64 { 16 } else { 32 };
+        assert_eq!(p[1].took(), [16, 16, puts, 0], "read from the biased home");
+        assert!(units.iter().all(|at| p[1].load(*at) == *at as u64));
+        assert_eq!(p[1].took(), [0; 4], "they are all here");
+        p[2].bring(&units, Want::Own, &mut |_| unreachable!("a group makes no access"));
+        assert_eq!(p[2].took(), [16, 16, 48, 32], "written, with two holders each");
+        let barriers = [&p[1], &p[2]].map(|p| p.counters.quiesces.get());
+        assert_eq!(barriers, if nodes.has_barrier { [1, 0] } else { [0, 0] });
+        assert!(units.iter().all(|at| p[1].load(*at) == *at as u64));
+    }
+}
+
+/// Threads lock the same units side by side in different orders, and give up what others have locked.
+#[test]
+fn groups_that_want_the_same_units_lose_no_store() {
+    for unit_bytes in [64, 512] {
+        let nodes = Nodes::new(3, unit_bytes);
+        let rounds = times(100_000, 1_000);
+        let threads = [0, 1, 2, 1];
+        nodes.run(&threads, |index, p| {
+            let mut units: Vec<usize> = (0..8).map(|unit| unit * unit_bytes + 8 * index).collect();
+            units.extend((0..2).map(|unit| GRAIN_BYTES + unit * unit_bytes + 8 * index));
+            units.rotate_left(index * 3);
+            if index % 2 == 1 {
+                units.reverse();
+            }
+            for round in 1..=rounds as u64 {
+                let want = [Want::Own, Want::OwnBiased, Want::Bring][(round as usize + index) % 3];
+                p.bring(&units, want, &mut |_| ());
+                for at in &units {
+                    assert_eq!(p.load(*at), round - 1, "what this thread has stored itself");
+                    p.store(*at, round);
+                }
+            }
+        });
     }
 }
 

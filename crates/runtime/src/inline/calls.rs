@@ -3,10 +3,10 @@
 //! An access of up to 64 bytes that lies in one unit is made in one piece, as the plain instruction would make it.
 //! What spans several units is made unit by unit, the lowest address first.
 
+use super::ahead;
 use super::hazards::store_inline;
 use super::plain::{self, Op};
 use super::{LineUnit, counted, engine_of, lines_of, on_locked, with_thread};
-use crate::direct::locked;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::shared::atomic::where_it_is;
@@ -29,10 +29,10 @@ const WORD: usize = size_of::<u64>();
 struct Buffer([u8; UNIT_MAX]);
 
 /// Part of an access that lies in one unit.
-struct Piece<'a> {
-    thread: &'a Thread,
-    known: &'a Known,
-    unit: LineUnit,
+pub(super) struct Piece<'a> {
+    pub(super) thread: &'a Thread,
+    pub(super) known: &'a Known,
+    pub(super) unit: LineUnit,
     /// Bytes from the unit's first one.
     offset: usize,
     /// Which bytes of the access.
@@ -169,6 +169,15 @@ pub unsafe fn load(address: *const u8, value: *mut u8, bytes: usize) {
     }
     each_piece(start..start + bytes, |piece| {
         counted(piece.thread, piece.known, |thread, region| (&thread.load_misses, &region.load_misses));
+        if ahead::after_miss(piece, Want::Bring)? {
+            // SAFETY: by this function's contract.
+            let is_here = unsafe { read_valid(address.add(piece.bytes.start), piece.bytes.len()) };
+            if let Some(bytes) = is_here {
+                // SAFETY: the value has room for the piece.
+                unsafe { bytes.as_ptr().copy_to_nonoverlapping(value.add(piece.bytes.start), piece.bytes.len()) };
+                return Ok(());
+            }
+        }
         piece.access(Want::Load, &mut |at| {
             // SAFETY: the piece may be read, and the value has room for it.
             unsafe { transfer(at, value.add(piece.bytes.start), piece.bytes.len()) };
@@ -195,11 +204,34 @@ pub unsafe fn store(address: *mut u8, value: *const u8, bytes: usize) {
     }
     each_piece(start..start + bytes, |piece| {
         written(piece)?;
+        ahead::after_miss(piece, Want::Own)?;
         piece.access(Want::Store, &mut |at| {
             // SAFETY: the piece may be written, and the value has so many bytes.
             unsafe { transfer(value.add(piece.bytes.start), at, piece.bytes.len()) };
         })
     });
+}
+
+/// Loads up to 64 bytes as a program does, in whole words; `None` if one of them may be of an invalid unit.
+///
+/// # Safety
+/// The bytes lie in one unit, which may be read.
+unsafe fn read_valid(from: *const u8, bytes: usize) -> Option<[u8; LINE_BYTES]> {
+    let mut out = [0; LINE_BYTES];
+    let (start, mut done) = (from.addr() / WORD * WORD, 0);
+    for at in (start..from.addr() + bytes).step_by(WORD) {
+        // SAFETY: an aligned word in the unit of the access.
+        let word = unsafe { AtomicU64::from_ptr(from.with_addr(at).cast_mut().cast()) }.load(Ordering::Relaxed);
+        if word as u32 == MAGIC || (word >> 32) as u32 == MAGIC {
+            return None;
+        }
+        let skip = if at < from.addr() { from.addr() - at } else { 0 };
+        let part = word.to_ne_bytes();
+        let part = &part[skip..WORD.min(skip + bytes - done)];
+        out.get_mut(done..done + part.len())?.copy_from_slice(part);
+        done += part.len();
+    }
+    Some(out)
 }
 
 /// Why an operation in one step is refused.
@@ -214,9 +246,14 @@ fn two_units(piece: &Piece<'_>, address: usize, bytes: usize) -> Error {
 
 /// A store has missed: counts it, unless the program has said that there will be none.
 fn written(piece: &Piece<'_>) -> Result<()> {
-    counted(piece.thread, piece.known, |thread, region| (&thread.store_misses, &region.store_misses));
-    if piece.known.read_only.load(Ordering::Acquire) {
-        return Err(piece.thread.refuse_write(piece.known));
+    store_missed(piece.thread, piece.known)
+}
+
+/// The same for a unit of this region.
+pub(super) fn store_missed(thread: &Thread, known: &Known) -> Result<()> {
+    counted(thread, known, |thread, region| (&thread.store_misses, &region.store_misses));
+    if known.read_only.load(Ordering::Acquire) {
+        return Err(thread.refuse_write(known));
     }
     Ok(())
 }
@@ -236,29 +273,13 @@ pub fn own_again(first: *const u8, bytes: usize) {
 fn own_as(first: *const u8, bytes: usize, want: Want) {
     let start = first.expose_provenance();
     // A strip may begin or end in private memory.
-    let Some((first, lines)) = lines_of(&(start..start + bytes)) else { return };
-    let (mut at, end) = (start.max(first * LINE_BYTES), super::lines_end().min(start + bytes));
-    let end_of_held = |at| if want == Want::Own { locked::end_of_held(lines, at) } else { None };
-    while at < end {
-        if let Some(next) = end_of_held(at) {
-            at = next;
-            continue;
-        }
-        let mut next = (at / LINE_BYTES + 1) * LINE_BYTES;
-        while next < end && end_of_held(next).is_none() {
-            next += LINE_BYTES;
-        }
-        each_piece(at..next.min(end), |piece| {
-            written(piece)?;
-            piece.access(want, &mut |_| ())
-        });
-        at = next;
-    }
+    let Some((first, _)) = lines_of(&(start..start + bytes)) else { return };
+    ahead::take(start.max(first * LINE_BYTES)..super::lines_end().min(start + bytes), want);
 }
 
 /// Brings the units of a range here, to be read.
 pub(super) fn bring(range: Range<usize>) {
-    each_piece(range, |piece| piece.access(Want::Load, &mut |_| ()));
+    ahead::take(range, Want::Bring);
 }
 
 /// An atomic operation on a line that is not this node's alone.

@@ -9,12 +9,14 @@
 //!
 //! | file | does |
 //! |---|---|
+//! | [`ahead`] | neighbouring units that are brought side by side |
 //! | [`calls`] | the functions that checked code calls |
 //! | [`hazards`] | which modules have checks, and each thread's hazard |
 //! | [`plain`] | atomic operations on memory at hand |
 //! | [`units`] | the units of a region under `msi` |
 //! | [`msi`] | what `msi` does to them |
 
+mod ahead;
 pub mod calls;
 pub(crate) mod hazards;
 pub(crate) mod msi;
@@ -75,6 +77,15 @@ pub(crate) trait LineEngine {
         want: Want,
         access: &mut dyn FnMut(*mut u8),
     ) -> Result<()>;
+
+    /// Brings units of one region that the thread may miss soon, all different, without an access on them. What would
+    /// have to wait for another thread is left out, and an engine may leave out all. The units' grains are open.
+    ///
+    /// # Errors
+    /// When the job is lost.
+    fn units_ahead(&self, _: &Thread, _: &Known, _: &[LineUnit], _: Want) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The engine of a region of lines memory.

@@ -65,6 +65,10 @@ pub trait OneSided {
     /// [`Segment::Data`]; all such stores are in memory then. Stores whose check comes later find the entry as it is
     /// now.
     fn quiesce(&mut self, node: NodeId, offset: u64, bytes: u64) -> Result<(), Self::Error>;
+    /// The same for several places: node, offset and bytes of each. One barrier may serve them all.
+    fn quiesce_all(&mut self, places: &[(NodeId, u64, u64)]) -> Result<(), Self::Error> {
+        places.iter().try_for_each(|&(node, offset, bytes)| self.quiesce(node, offset, bytes))
+    }
 }
 
 /// One step of a miss. `at`, `from` and `to` may be the node of the thread itself; the step is an ordinary access then.
