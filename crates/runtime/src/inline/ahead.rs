@@ -6,14 +6,13 @@ use crate::error::Result;
 use crate::shared::Shared;
 use crate::shared::table::Known;
 use crate::thread::Thread;
-use comem_memory::lines::Lines;
+use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::direct::group::LINES_MAX;
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, MAGIC, Want};
-use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 type Units = SmallVec<[LineUnit; LINES_MAX]>;
@@ -89,26 +88,33 @@ impl Piece<'_> {
     fn bring_run(&self, units: u64, want: Want) -> Result<bool> {
         let Some(shared) = self.thread.home().shared() else { return Ok(false) };
         let Some(lines) = shared.views.as_ref().and_then(|views| views.lines.as_ref()) else { return Ok(false) };
-        let address = |unit: u64| {
-            lines.extent().base + (self.unit.line + unit * u64::from(self.unit.lines)) as usize * LINE_BYTES
-        };
-        let mut found = Units::new();
-        for unit in 0..units {
-            match unit_at(shared, lines, address(unit))? {
-                Some((known, unit)) if std::ptr::eq(&*known, self.known) => {
-                    if lacks(lines, unit, want) {
-                        found.push(unit);
-                    }
-                }
-                _ => break,
-            }
-        }
+        let run = units_from(shared, lines, self.known, self.unit).take(units as usize);
+        let found: Units = run.filter(|unit| lacks(lines, *unit, want)).collect();
         if found.len() < 2 {
             return Ok(false);
         }
         engine_of(self.known).units_ahead(self.thread, self.known, &found, want)?;
         Ok(true)
     }
+}
+
+/// A unit and those behind it, as far as they lie in its grain and its region. That grain is open.
+fn units_from(
+    shared: &Shared,
+    lines: &Lines,
+    known: &Known,
+    first: LineUnit,
+) -> impl Iterator<Item = LineUnit> + use<> {
+    let start = (shared.address_of(known.region.first) - lines.extent().base) / LINE_BYTES;
+    let region_end = start + known.region.pages as usize * (PAGE_BYTES / LINE_BYTES);
+    let grain_end = (first.line as usize / GRAIN_LINES + 1) * GRAIN_LINES;
+    let unit = move |index: u64| LineUnit {
+        index: first.index + index,
+        line: first.line + index * u64::from(first.lines),
+        ..first
+    };
+    let end = region_end.min(grain_end) as u64;
+    (0..).map(unit).take_while(move |unit| unit.line + u64::from(unit.lines) <= end)
 }
 
 /// Brings the units of a range of lines memory here, as `want` says, which makes no access.
@@ -124,24 +130,21 @@ pub(super) fn take(range: Range<usize>, want: Want) {
 
 /// Brings the first units of a range; gives where the rest begins.
 fn take_some(thread: &Thread, (shared, lines): (&Shared, &Lines), range: Range<usize>, want: Want) -> Result<usize> {
-    let (mut at, mut units) = (range.start, Units::new());
-    let mut region: Option<Arc<Known>> = None;
-    while at < range.end && units.len() < LINES_MAX {
-        let Some((known, unit)) = unit_at(shared, lines, at)? else {
-            // SAFETY: an address of lines memory in no allocation: it is closed, and the fault's handler says so.
-            unsafe { std::ptr::with_exposed_provenance::<u8>(at).read_volatile() };
-            continue;
-        };
-        if region.as_ref().is_some_and(|region| !Arc::ptr_eq(region, &known)) {
+    let Some((known, first)) = unit_at(shared, lines, range.start)? else {
+        // SAFETY: an address of lines memory in no allocation: it is closed, and the fault's handler says so.
+        unsafe { std::ptr::with_exposed_provenance::<u8>(range.start).read_volatile() };
+        return Ok(range.start);
+    };
+    let (mut end, mut units) = (range.start, Units::new());
+    for unit in units_from(shared, lines, &known, first) {
+        if end >= range.end || units.len() == LINES_MAX {
             break;
         }
-        at = lines.extent().base + (unit.line as usize + unit.lines as usize) * LINE_BYTES;
-        region = Some(known);
+        end = lines.extent().base + (unit.line as usize + unit.lines as usize) * LINE_BYTES;
         if lacks(lines, unit, want) {
             units.push(unit);
         }
     }
-    let Some(known) = region else { return Ok(at) };
     let is_load = want == Want::Bring;
     for _ in &units {
         if is_load {
@@ -159,5 +162,5 @@ fn take_some(thread: &Thread, (shared, lines): (&Shared, &Lines), range: Range<u
     for unit in units.into_iter().filter(|unit| lacks(lines, *unit, want)) {
         engine.unit_access(thread, &known, unit, single, &mut |_| ())?;
     }
-    Ok(at)
+    Ok(end)
 }
