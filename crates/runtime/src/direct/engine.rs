@@ -187,6 +187,11 @@ impl Node {
         self.nodes() > 1 && self.config.backbone.named() != Some(Backbone::Shm)
     }
 
+    /// Whether threads of this node load and store in the memory of other nodes.
+    pub(crate) fn maps_others(&self) -> bool {
+        !self.emulates_operations() && self.ucx.get().is_none()
+    }
+
     /// How threads of this node reach the memory of other nodes, as people are told; `None` where they do not.
     pub(crate) fn one_sided_operations(&self) -> Option<&'static str> {
         let has_lines = self.shared()?.views.as_ref()?.lines.is_some();

@@ -77,6 +77,10 @@ pub(super) fn after_miss(piece: &Piece<'_>, want: Want) -> Result<bool> {
     if piece.known.region.engine != PageEngine::Direct {
         return Ok(false);
     }
+    // What others store to is dear to take for nothing, and a miss in mapped memory is cheap.
+    if want == Want::Own && piece.thread.home().maps_others() {
+        return Ok(false);
+    }
     let units = units_of_run(piece.unit, want == Want::Own);
     if units == 1 {
         return Ok(false);
