@@ -34,9 +34,13 @@ struct Run {
     stores: bool,
 }
 
+impl Run {
+    const NONE: Run = Run { next: u64::MAX, misses: 0, stores: false };
+}
+
 thread_local! {
     /// The thread's runs, and which of them the next new one replaces.
-    static IN: Cell<([Run; RUNS], usize)> = const { Cell::new(([Run { next: u64::MAX, misses: 0, stores: false }; RUNS], 0)) };
+    static IN: Cell<([Run; RUNS], usize)> = const { Cell::new(([Run::NONE; RUNS], 0)) };
 }
 
 /// How many units a thread should bring that has missed the unit at `line`: 1 at first, and then twice as many each
