@@ -173,6 +173,10 @@ fn check_range(array: &Array, low: u64, high: u64) -> Outcome<(usize, usize)> {
 /// `object` comes from a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_load_(object: *const Array, index: u64) -> u64 {
+    // SAFETY: by this function's contract; handles' objects are never freed.
+    if let Some(bits) = unsafe { object.as_ref() }.and_then(|array| raw::load_here(array, index)) {
+        return bits;
+    }
     reported(
         || {
             // SAFETY: by this function's contract.
@@ -200,7 +204,9 @@ pub unsafe extern "C" fn comem_store_(object: *const Array, index: u64, bits: u6
         let bytes = bits.to_ne_bytes();
         let bytes = bytes.get(..array.element()).ok_or_else(wrong_width)?;
         let thread = thread()?;
-        raw::write(&thread, array, index, bytes)?;
+        if !raw::store_here(array, index as u64, bits) {
+            raw::write(&thread, array, index, bytes)?;
+        }
         Ok(ptr::from_ref(raw::store_flag(&thread)).cast())
     };
     reported(store, |_| thread().map_or(ptr::from_ref(&NO_SEAT).cast(), |t| ptr::from_ref(raw::store_flag(&t)).cast()))

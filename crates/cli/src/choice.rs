@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `owner`, `broadcast` | that one | `hlrc` |
 //! | `msi` | `msi` | `msi`, of lines with the detector `inline` |
-//! | `direct` | `msi` | that one, of lines |
+//! | `direct` | `direct` | that one, of lines |
 //! | `hlrc`, `scope` | `msi` | that one |
 
 use crate::failure::{Failure, Outcome};
@@ -27,7 +27,7 @@ const DIRECT: &str = "direct";
 pub const EXPLICIT: &str = "explicit";
 
 /// Which engine goes with which detector, for a person who has just named a pair that does not exist.
-pub const PAIRS: &str = "objects (detector explicit) go with owner, broadcast and msi; \
+pub const PAIRS: &str = "objects (detector explicit) go with owner, broadcast, msi and direct; \
                          pages (detectors uffd-async, uffd and mprotect) with hlrc, scope and msi; \
                          lines (detector inline, programs built with comem-cc --inline) with direct and msi";
 
@@ -52,7 +52,7 @@ impl EngineChoice {
         EngineChoice { name: "msi", objects: Engine::Msi, pages: "msi" },
         EngineChoice { name: "hlrc", objects: Engine::Msi, pages: "hlrc" },
         EngineChoice { name: "scope", objects: Engine::Msi, pages: "scope" },
-        EngineChoice { name: DIRECT, objects: Engine::Msi, pages: DIRECT },
+        EngineChoice { name: DIRECT, objects: Engine::Direct, pages: DIRECT },
     ];
 
     /// Reads a name; an empty one chooses nothing.
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(meaning("msi"), ("msi", "msi"));
         assert_eq!(meaning("hlrc"), ("msi", "hlrc"));
         assert_eq!(meaning("scope"), ("msi", "scope"));
-        assert_eq!(meaning("direct"), ("msi", "direct"));
+        assert_eq!(meaning("direct"), ("direct", "direct"));
         assert_eq!(meaning(""), ("msi", "hlrc"));
     }
 
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn an_unknown_engine_is_answered_with_the_pairs() {
         let text = EngineChoice::parse("magic").unwrap_err();
-        assert!(text.contains("hlrc, scope and msi") && text.contains("owner, broadcast and msi"), "{text}");
+        assert!(text.contains("hlrc, scope and msi") && text.contains("owner, broadcast, msi and direct"), "{text}");
         assert!(EngineChoice::parse("hlcr").unwrap_err().contains("(was hlrc meant?)"));
         assert!(detector("mprotcet").unwrap_err().contains("(was mprotect meant?)"));
         assert!(backbone("ump").unwrap_err().contains("(was udp meant?)"));
@@ -188,7 +188,7 @@ mod tests {
             ("owner", "uffd", true),
             ("msi", EXPLICIT, true),
             ("", EXPLICIT, true),
-            ("direct", EXPLICIT, false),
+            ("direct", EXPLICIT, true),
             ("hlrc", INLINE, false),
             ("scope", INLINE, false),
             ("owner", INLINE, false),

@@ -32,8 +32,8 @@ unsafe impl<T: Element, const N: usize> Element for [T; N] {}
 
 /// An array that all nodes share. Copies of it on all nodes name the same elements.
 ///
-/// `read` and `write` are atomic for elements of any size and, under the engines `owner` and `msi`, sequentially
-/// consistent (DSM/IP, section 3.1). Element types wider than eight bytes are accessed under a lock of their unit.
+/// `read` and `write` are atomic for elements of any size and, under the engines `owner`, `msi` and `direct`,
+/// sequentially consistent (DSM/IP, section 3.1). Element types wider than eight bytes are accessed under a lock of their unit.
 #[derive(Debug)]
 pub struct SharedArray<T: Element> {
     data: *mut T,
@@ -129,6 +129,12 @@ impl<T: Element> SharedArray<T> {
     #[cold]
     #[inline(never)]
     fn read_slowly(&self, thread: &Thread, index: usize) -> T {
+        if let Some(lined) = self.object.lined().filter(|_| Self::IS_WORD && index < self.len)
+            && let Some(bits) = lined.load_here(index)
+        {
+            // SAFETY: the first bytes are the element's, and any bytes are a T.
+            return unsafe { std::mem::transmute_copy(&bits) };
+        }
         let mut value = std::mem::MaybeUninit::<T>::zeroed();
         // SAFETY: as many bytes as a T has; any bytes are a T.
         let bytes = unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
@@ -142,6 +148,9 @@ impl<T: Element> SharedArray<T> {
     fn write_slowly(&self, thread: &Thread, index: usize, value: T) {
         // SAFETY: a T has no padding, so all its bytes are initialised.
         let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(&value).cast::<u8>(), size_of::<T>()) };
+        if index < self.len && self.object.lined().is_some_and(|lined| lined.store_here(index, bytes)) {
+            return;
+        }
         thread.must(thread.write_elements(&self.object, index, bytes));
     }
 

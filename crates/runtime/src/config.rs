@@ -74,6 +74,8 @@ pub struct Config {
     pub page_engine: PageEngine,
     /// Whether the program's own code checks accesses to regions that name no engine (the detector `inline`).
     pub inline: bool,
+    /// Whether that detector was named, so that code without checks is refused at the start.
+    pub checks_code: bool,
     /// Bytes of a unit of memory that is watched so, where an allocation does not say.
     pub unit_bytes: usize,
     /// Whether one-sided operations of the engine `direct` go by UCX.
@@ -233,7 +235,7 @@ fn engines(text: &str) -> Result<(Engine, PageEngine), String> {
         (Ok(objects), Err(_)) => Ok((objects, PageEngine::default())),
         (Err(_), Ok(pages)) => Ok((Engine::default(), pages)),
         (Err(_), Err(_)) => Err(format!(
-            "there is no engine {text:?}; for objects there are owner, broadcast and msi, for pages hlrc, scope and msi, \
+            "there is no engine {text:?}; for objects there are owner, broadcast, msi and direct, for pages hlrc, scope and msi, \
              for lines direct and msi"
         )),
     }
@@ -365,6 +367,7 @@ impl Config {
             engine: engine.0,
             page_engine: engine.1,
             inline: has_lines,
+            checks_code: inline,
             unit_bytes: parse("COMEM_UNIT_BYTES", env, unit_bytes)?.unwrap_or(LINE_BYTES),
             ucx: parse("COMEM_ONE_SIDED", env, one_sided)?.unwrap_or(false),
             detector: detector.flatten(),

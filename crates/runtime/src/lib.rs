@@ -460,6 +460,9 @@ impl Comem {
     /// Makes an untyped shared object; collective.
     pub(crate) fn create(&self, element: usize, len: usize, options: &Options) -> Result<Arc<Object>> {
         let object = self.node.make_object(element, len, options)?;
+        if object.engine == Engine::Direct && self.nodes() > 1 && len > 0 {
+            self.lay_in_lines(&object, options)?;
+        }
         let shape = format!(
             "{} {element} {len} {} {} {:?}",
             object.id.0,
@@ -469,6 +472,28 @@ impl Comem {
         );
         self.current()?.collective(Collective::create(checksum(shape.as_bytes())), &[], |_| ())?;
         Ok(object)
+    }
+
+    /// Gives an object under `direct` its part of lines memory.
+    fn lay_in_lines(&self, object: &Object, options: &Options) -> Result<()> {
+        let shape = object.shape(options.unit_elements, self.node.config.unit_bytes);
+        let (bytes, homes) = shape.region().ok_or_else(|| {
+            Error::Misuse(format!("{} with its homes is larger than the shared heap can be; make it smaller", object.label))
+        })?;
+        let region = heap::RegionOptions {
+            engine: Some(comem_protocol::coherence::pages::PageEngine::Direct),
+            homes,
+            unit_bytes: shape.unit_bytes,
+            label: object.label.clone(),
+            holds_objects: true,
+            ..heap::RegionOptions::default()
+        };
+        let shared = self.node.shared().ok_or_else(|| {
+            Error::Misuse(format!("{} is under the engine direct: {}", object.label, shared::space::why_none(self.node.config.heap)))
+        })?;
+        let start = self.current()?.allocate_common(shared, bytes, &region)?;
+        object.lies_in(inline::objects::Lined::new(start, shape));
+        Ok(())
     }
 
     /// Ends this node's part: waits for the others to come as far, and reports what was counted. Objects can

@@ -10,6 +10,7 @@ use crate::direct::ucx::Reached;
 use crate::error::{Error, Result};
 use crate::farewell::Farewell;
 use crate::gather::Gathered;
+use crate::inline::objects::Shape;
 use crate::io::Wire;
 use crate::light::{self, Light};
 use crate::locks::{Held, LockTables};
@@ -559,6 +560,13 @@ impl Node {
         let engine = match options.engine {
             Some(engine) if !self.config.force_engine => engine,
             _ => self.config.engine,
+        };
+        let unit = match engine {
+            Engine::Direct if len > 0 => {
+                let placed = (options.placement, self.nodes);
+                Shape::new((element, len), options.unit_elements, self.config.unit_bytes, placed).unit_elements
+            }
+            _ => unit,
         };
         // What is told without an acknowledgement travels in datagrams no longer than usual; the unit and the offset stand before it.
         let told_at_once = self.wire.message_bytes() - 16;

@@ -1,5 +1,6 @@
 //! A shared object in one node: its memory, the state of its units, and who is home to which.
 
+use crate::inline::objects::{Lined, Shape};
 use crate::mutex::{Mutex, RwLock};
 use comem_memory::{Segments, StoreGuard, UnitView};
 use comem_protocol::coherence::msi::Unit;
@@ -10,6 +11,7 @@ use comem_protocol::wire::message::Want;
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Largest unit: it must fit one message at the smallest usual path MTU (255 fragments of about 1,400 bytes).
@@ -31,7 +33,8 @@ pub enum Placement {
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Elements in a coherence unit; 0 lets Comem choose, so that a unit's message fills about one datagram but every
-    /// node has several units.
+    /// node has several units. Under the engine `direct` a unit has 64 to 2048 bytes: of what is asked for as many
+    /// elements as fit, and of 0 as many as fit the job's unit (`--unit-bytes`).
     pub unit_elements: usize,
     /// The engine; `None` takes the job's.
     pub engine: Option<Engine>,
@@ -63,6 +66,9 @@ pub struct Object {
     placement: Placement,
     nodes: usize,
     me: NodeId,
+    /// Where the elements are under `direct`, once there is memory for them; in a job of one node they are in the
+    /// segments. With several nodes the segments hold copies of ranges that are lent.
+    lined: OnceLock<Lined>,
 }
 
 /// Elements in a unit when the program leaves the choice to Comem.
@@ -102,6 +108,7 @@ impl Object {
             placement: options.placement,
             nodes,
             me,
+            lined: OnceLock::new(),
         };
         let mut units = Vec::new();
         units.try_reserve_exact(count as usize)?;
@@ -115,6 +122,9 @@ impl Object {
                 // Writes go the slow way because others must be told; alone there is nobody to tell.
                 Engine::Broadcast if nodes == 1 => Permission::Write,
                 Engine::Broadcast => Permission::Read,
+                // The library looks at the values and at the entries of lines, not at permissions.
+                Engine::Direct if nodes > 1 => Permission::None,
+                Engine::Direct => Permission::Write,
                 Engine::Msi => Unit::first_permission(here),
             };
             if permission != Permission::None {
@@ -132,6 +142,23 @@ impl Object {
             Placement::Cyclic(k) => NodeId((u64::from(unit / k.max(1)) % nodes) as u16),
             Placement::On(node) => node,
         }
+    }
+
+    /// The elements in lines memory, if that is where they are.
+    #[inline]
+    pub(crate) fn lined(&self) -> Option<&Lined> {
+        self.lined.get()
+    }
+
+    /// Says where in lines memory the elements are.
+    pub(crate) fn lies_in(&self, lined: Lined) {
+        let _ = self.lined.set(lined);
+    }
+
+    /// How the units lie in lines memory whose unit is `unit_bytes`; `chosen` is what the program asks of a unit.
+    pub(crate) fn shape(&self, chosen: usize, unit_bytes: usize) -> Shape {
+        let shape = (self.segments.element(), self.segments.len());
+        Shape::new(shape, chosen, unit_bytes, (self.placement, self.nodes))
     }
 
     /// How many units there are.

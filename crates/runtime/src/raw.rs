@@ -63,6 +63,22 @@ pub fn store_flag(thread: &Thread) -> &'static StoreFlag {
     thread.flag()
 }
 
+/// Loads an element of up to a word that is here, under engines without permission bytes. Its bytes come first.
+#[inline]
+pub fn load_here(array: &Array, index: u64) -> Option<u64> {
+    let index = usize::try_from(index).ok().filter(|index| *index < array.len())?;
+    array.object.lined()?.load_here(index)
+}
+
+/// Stores an element of up to a word if that asks nobody, under engines without permission bytes; whether it did.
+#[inline]
+pub fn store_here(array: &Array, index: u64, bits: u64) -> bool {
+    let index = usize::try_from(index).ok().filter(|index| *index < array.len());
+    let bytes = bits.to_ne_bytes();
+    let (Some(index), Some(lined)) = (index, array.object.lined()) else { return false };
+    bytes.get(..array.element()).is_some_and(|bytes| lined.store_here(index, bytes))
+}
+
 /// Reads whole elements from `start` on, each atomically.
 ///
 /// # Errors

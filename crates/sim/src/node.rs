@@ -71,6 +71,7 @@ impl Node {
                 Engine::Owner => Permission::None,
                 Engine::Broadcast => Permission::Read,
                 Engine::Msi => Unit::first_permission(here),
+                Engine::Direct => unreachable!("it has a simulator of its own"),
             };
             UnitView { memory: &mut node.memory, unit }.permit(permission);
         }

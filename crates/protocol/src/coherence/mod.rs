@@ -31,10 +31,12 @@ pub enum Engine {
     /// Invalidation with states M, S and I (DSM/IP's ENGINE_MSI).
     #[default]
     Msi,
+    /// The thread that misses does everything, by one-sided operations ([`direct`]; DSZOOM).
+    Direct,
 }
 
 impl Engine {
-    /// Every engine, in the order of the table above.
+    /// The engines whose nodes act on each other's messages, in the order of the table above.
     pub const ALL: [Engine; 3] = [Engine::Owner, Engine::Broadcast, Engine::Msi];
 
     /// The engine's name.
@@ -43,6 +45,7 @@ impl Engine {
             Engine::Owner => "owner",
             Engine::Broadcast => "broadcast",
             Engine::Msi => "msi",
+            Engine::Direct => "direct",
         }
     }
 }
@@ -55,13 +58,13 @@ impl std::fmt::Display for Engine {
 
 /// No engine has this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown engine {0:?}; the engines are owner, broadcast and msi")]
+#[error("unknown engine {0:?}; the engines are owner, broadcast, msi and direct")]
 pub struct UnknownEngine(pub String);
 
 impl std::str::FromStr for Engine {
     type Err = UnknownEngine;
     fn from_str(name: &str) -> Result<Engine, UnknownEngine> {
-        Engine::ALL.into_iter().find(|e| e.name() == name).ok_or_else(|| UnknownEngine(name.to_string()))
+        Engine::ALL.into_iter().chain([Engine::Direct]).find(|e| e.name() == name).ok_or_else(|| UnknownEngine(name.to_string()))
     }
 }
 

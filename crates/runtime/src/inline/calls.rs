@@ -18,7 +18,7 @@ use comem_protocol::coherence::pages::atomic::Atomic;
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 pub use super::hazards::{ABI, enter, object, without_hazard};
 
@@ -346,6 +346,72 @@ pub(crate) fn atomic_here(address: usize, operation: Atomic) -> Result<u64> {
     let mut result = 0;
     alone(address, operation.kind.bytes(), &mut |at| result = where_it_is(at.expose_provenance(), operation))?;
     Ok(result)
+}
+
+/// Stores up to a word to lines memory if its unit is this node's alone; whether it did. The address is a multiple of
+/// the length.
+#[inline]
+pub(super) fn store_at_once(address: usize, bytes: &[u8]) -> bool {
+    let at = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    // SAFETY: the bytes may be written while their hazard is up and their entry is free.
+    store_inline(address..address + bytes.len(), || unsafe { transfer(bytes.as_ptr(), at, bytes.len()) })
+}
+
+/// Reads bytes of one unit as they were at one time. No other thread of this node uses the unit meanwhile, and none
+/// brings it ahead.
+pub(super) fn read_whole(address: usize, out: &mut [u8]) {
+    let at = std::ptr::with_exposed_provenance::<u8>(address);
+    // SAFETY: the bytes may be read; a closed grain is opened by its first touch.
+    unsafe { transfer(at, out.as_mut_ptr(), out.len()) };
+    compiler_fence(Ordering::SeqCst);
+    // What has been taken away while it was copied looks so now: nobody brings it back.
+    if !looks_invalid(at, out.len()) {
+        return;
+    }
+    each_piece(address..address + out.len(), |piece| {
+        counted(piece.thread, piece.known, |thread, region| (&thread.load_misses, &region.load_misses));
+        piece.access(Want::Load, &mut |at| {
+            // SAFETY: the piece may be read, and there is room for it.
+            unsafe { transfer(at, out[piece.bytes.clone()].as_mut_ptr(), piece.bytes.len()) };
+            if looks_invalid(at, piece.bytes.len()) {
+                counted(piece.thread, piece.known, |thread, region| (&thread.genuine_magic, &region.genuine_magic));
+            }
+        })
+    });
+}
+
+/// Writes bytes of one unit, with the same conditions.
+pub(super) fn write_whole(address: usize, bytes: &[u8]) {
+    let at = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    // SAFETY: the bytes may be written while their hazard is up and their entries are free.
+    if store_inline(address..address + bytes.len(), || unsafe { transfer(bytes.as_ptr(), at, bytes.len()) }) {
+        return;
+    }
+    // SAFETY: the bytes may be written while the unit is locked.
+    if on_locked(address, bytes.len(), |at| unsafe { transfer(bytes.as_ptr(), at, bytes.len()) }) {
+        return;
+    }
+    each_piece(address..address + bytes.len(), |piece| {
+        written(piece)?;
+        piece.access(Want::Store, &mut |at| {
+            // SAFETY: the piece may be written, and there are as many bytes.
+            unsafe { transfer(bytes[piece.bytes.clone()].as_ptr(), at, piece.bytes.len()) };
+        })
+    });
+}
+
+/// Changes an aligned word of lines memory from `old` to `new` in one step; whether it was `old`.
+pub(super) fn change(address: usize, old: u64, new: u64) -> bool {
+    let mut is_done = false;
+    each_piece(address..address + WORD, |piece| {
+        written(piece)?;
+        piece.access(Want::Store, &mut |at| {
+            // SAFETY: an aligned word that may be read and written; others use it atomically.
+            let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+            is_done = word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        })
+    });
+    is_done
 }
 
 /// Runs `step` for the parts of a range that lie in one unit of the largest size; the last part first if `backwards`.

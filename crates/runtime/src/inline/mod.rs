@@ -13,6 +13,7 @@
 //! | [`calls`] | the functions that checked code calls |
 //! | [`hazards`] | which modules have checks, and each thread's hazard |
 //! | [`plain`] | atomic operations on memory at hand |
+//! | [`objects`] | shared objects under `direct`, whose accesses the library checks |
 //! | [`units`] | the units of a region under `msi` |
 //! | [`msi`] | what `msi` does to them |
 
@@ -20,6 +21,7 @@ mod ahead;
 pub mod calls;
 pub(crate) mod hazards;
 pub(crate) mod msi;
+pub(crate) mod objects;
 mod plain;
 pub(crate) mod units;
 
@@ -31,7 +33,7 @@ use crate::shared::Shared;
 use crate::shared::fault::{in_some_place, node_of_this_process};
 use crate::shared::table::Known;
 use crate::thread::Thread;
-use comem_memory::lines::{Extent, GRAIN_BYTES, HazardArea, Lines};
+use comem_memory::lines::{Extent, GRAIN_BYTES, HazardArea, Lines, Table};
 use comem_memory::pages::fault::{Access, Fault, Verdict, end_in_the_middle};
 use comem_protocol::coherence::direct::directory::Layout;
 use comem_protocol::coherence::direct::{LINE_BYTES, Want};
@@ -183,8 +185,10 @@ fn counted<'a>(
 /// threads.
 ///
 /// # Errors
-/// When no code of the program has checks, or the system refuses.
+/// When the system refuses.
 pub(crate) fn make_lines(base: usize, bytes: usize, nodes: usize, has_barrier: bool) -> Result<Lines> {
+    // Code with checks has mapped it already.
+    Table::map().map_err(|error| Error::Start(format!("the engine direct and the detector inline: {error}")))?;
     // The home plays no part in how many words there are.
     let wide_words = Layout { home: NodeId(0), nodes }.wide_words();
     let lines = Lines::new(Extent { base, bytes, wide_words }, has_barrier);
@@ -196,19 +200,32 @@ pub(crate) fn make_lines(base: usize, bytes: usize, nodes: usize, has_barrier: b
     Ok(lines)
 }
 
-/// Refuses a job with lines memory if the program's code has no checks.
+/// Refuses a job whose memory the program's code is to check if that has no checks. Under the engine `direct` the
+/// program may do with shared objects: [`refuse_unchecked_memory`] tells it when it allocates memory.
 pub(crate) fn refuse_unchecked(config: &crate::config::Config) -> Result<()> {
-    if !config.has_lines() || hazards::is_checked() {
+    if !config.checks_code || hazards::is_checked() {
         return Ok(());
     }
-    let asked = match config.page_engine {
-        PageEngine::Direct => "the engine direct",
-        _ => "the detector inline",
+    Err(Error::Start(needs_checks(config)))
+}
+
+/// Refuses memory of lines that the program uses by plain loads and stores, if its code has no checks.
+pub(crate) fn refuse_unchecked_memory(config: &crate::config::Config) -> Result<()> {
+    if hazards::is_checked() {
+        return Ok(());
+    }
+    Err(Error::Start(needs_checks(config)))
+}
+
+fn needs_checks(config: &crate::config::Config) -> String {
+    let (asked, objects) = match config.page_engine {
+        PageEngine::Direct => ("memory under the engine direct", "; only shared objects need none"),
+        _ => ("the detector inline", ""),
     };
-    Err(Error::Start(format!(
-        "{asked} needs a program whose code checks its own accesses, and this one does not: build it with comem-cc \
-         --inline or comem-cxx --inline (C and C++), or choose another engine and detector"
-    )))
+    format!(
+        "{asked} needs a program whose code checks its own accesses, and this one does not{objects}: build it with \
+         comem-cc --inline or comem-cxx --inline (C and C++), or choose another engine and detector"
+    )
 }
 
 impl Shared {

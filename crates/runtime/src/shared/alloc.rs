@@ -45,6 +45,9 @@ pub struct RegionOptions {
     /// Whether the region has pages in any case, for code that nobody checks; under `msi` where the engine keeps lines.
     #[doc(hidden)]
     pub keeps_pages: bool,
+    /// Whether only the library accesses the region, which makes the checks itself.
+    #[doc(hidden)]
+    pub holds_objects: bool,
 }
 
 impl Default for RegionOptions {
@@ -57,6 +60,7 @@ impl Default for RegionOptions {
             unit_bytes: 0,
             label: String::new(),
             keeps_pages: false,
+            holds_objects: false,
         }
     }
 }
@@ -283,6 +287,9 @@ impl Thread {
                 "memory under {engine} in units of {unit_bytes} bytes, in a job without memory of that kind; start the \
                  job with --detector inline, or with --engine direct"
             ));
+        }
+        if !options.holds_objects {
+            crate::inline::refuse_unchecked_memory(config)?;
         }
         if options.unit_pages > 0 && options.unit_bytes > 0 {
             return wrong(format!(

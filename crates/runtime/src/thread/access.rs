@@ -4,6 +4,7 @@ use super::Thread;
 use crate::error::{Error, Result};
 use crate::node::Waiting;
 use crate::object::Object;
+use comem_memory::pages::fault::uncancelled;
 use comem_protocol::coherence::msi::Begin;
 use comem_protocol::coherence::{Context, Engine, UnitMemory, owner};
 use comem_protocol::ids::UnitId;
@@ -48,6 +49,11 @@ impl Thread {
     }
 
     fn read_to_own(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
+        if let Some(lined) = object.lined() {
+            let bytes = out.len();
+            let read = |unit, offset, part: Range<usize>| lined.read(self, unit, offset, &mut out[part]);
+            return uncancelled(|| self.each_unit(object, start, bytes, read));
+        }
         self.operation(|| {
             self.each_unit(object, start, out.len(), |unit, offset, bytes| match object.engine {
                 Engine::Msi => {
@@ -59,11 +65,19 @@ impl Thread {
                     self.locally(object, unit, |memory| read_part(memory, offset, part))
                 }
                 Engine::Owner => self.read_at_owner(object, unit, offset, &mut out[bytes]),
+                Engine::Direct => {
+                    let part = &mut out[bytes];
+                    self.locally(object, unit, |memory| read_part(memory, offset, part))
+                }
             })
         })
     }
 
     fn write_from_own(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
+        if let Some(lined) = object.lined() {
+            let write = |unit, offset, part| lined.write(self, unit, offset, &values[part]);
+            return uncancelled(|| self.each_unit(object, start, values.len(), write));
+        }
         self.operation(|| {
             self.each_unit(object, start, values.len(), |unit, offset, bytes| {
                 let part = &values[bytes];
@@ -79,6 +93,9 @@ impl Thread {
                         Ok(())
                     }
                     Engine::Owner => self.write_at_owner(object, unit, offset, part),
+                    Engine::Direct => self.locally(object, unit, |memory| {
+                        memory.write(offset, part);
+                    }),
                 }
             })
         })

@@ -64,9 +64,11 @@ impl Thread {
                 Ok(())
             }
             Engine::Msi => self.operation(|| self.pin_range(pin)),
-            Engine::Broadcast | Engine::Owner => {
+            Engine::Broadcast | Engine::Owner | Engine::Direct => {
                 if object.engine == Engine::Owner {
                     self.operation(|| self.fetch_range_from_owners(object, &range))?;
+                } else if object.lined().is_some() {
+                    self.copy_range_from_lines(object, &range)?;
                 }
                 self.state.borrow_mut().copies.push(pin);
                 Ok(())
@@ -87,7 +89,8 @@ impl Thread {
             Engine::Msi => self.give_back(&pin),
             Engine::Broadcast if write => self.operation(|| self.tell_range(object, &range))?,
             Engine::Owner if write => self.operation(|| self.return_range_to_owners(object, &range))?,
-            Engine::Broadcast | Engine::Owner => {}
+            Engine::Direct if write && object.lined().is_some() => self.copy_range_to_lines(object, &range)?,
+            Engine::Broadcast | Engine::Owner | Engine::Direct => {}
         }
         Ok(())
     }
@@ -200,6 +203,25 @@ impl Thread {
                 memory.write(offset, &bytes[part]);
             })
         })
+    }
+
+    /// Nothing of a lent range is locked while the program uses it: it gets a copy, which nobody else writes to.
+    fn copy_range_from_lines(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
+        let mut bytes = vec![0; range.len() * object.segments.element()];
+        self.read_elements(object, range.start, &mut bytes)?;
+        self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
+            self.locally(object, unit, |memory| {
+                memory.write(offset, &bytes[part]);
+            })
+        })
+    }
+
+    fn copy_range_to_lines(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
+        let mut bytes = vec![0; range.len() * object.segments.element()];
+        self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
+            self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes[part]))
+        })?;
+        self.write_elements(object, range.start, &bytes)
     }
 
     pub(super) fn return_range_to_owners(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {

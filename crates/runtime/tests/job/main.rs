@@ -79,7 +79,7 @@ fn damaged_datagrams_are_authenticated_or_the_job_does_not_start() {
 
 #[test]
 fn every_engine_gives_the_same_answer_to_a_race_free_program() {
-    for engine in ["owner", "msi"] {
+    for engine in ["owner", "msi", "direct"] {
         for backbone in BACKBONES {
             all_well(&start("jacobi", 3, &[("COMEM_ENGINE", engine), backbone], &[]).finish());
         }

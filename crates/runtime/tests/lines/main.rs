@@ -15,6 +15,7 @@ mod forged;
 #[path = "../job/launcher.rs"]
 mod launcher;
 mod network;
+mod objects;
 mod roles;
 
 use launcher::{Cluster, Outcome, start};
@@ -33,14 +34,17 @@ fn node() {
     // SAFETY: asks for a signal, no more.
     unsafe { libc::alarm(NODE_SECONDS) };
     roles::prepare(&role);
-    if role != "unchecked" {
+    if role != "unchecked" && !role.starts_with("object-") {
         checked::attach();
     }
     let comem = comem::start().unwrap_or_else(|error| {
         eprintln!("{error}");
         std::process::exit(error.exit_code())
     });
-    roles::play(&role, comem);
+    match role.starts_with("object-") {
+        true => objects::play(&role, comem),
+        false => roles::play(&role, comem),
+    }
 }
 
 fn direct(role: &str, nodes: usize, env: &[(&str, &str)]) -> Cluster {
@@ -99,6 +103,53 @@ fn each_kind_of_miss_takes_the_operations_that_the_paper_says() {
     assert_eq!(genuine, 2, "{:?}", outcome.stats);
 }
 
+/// Objects of a program without checks, over memory and by messages.
+#[test]
+fn misses_of_objects_take_the_operations_that_the_paper_says() {
+    for backbone in ["shm", "udp"] {
+        let outcome = direct("object-cases", 3, &[("COMEM_BACKBONE", backbone)]).finish();
+        all_well(&outcome);
+        let names = ["remote_fetch_and_sets", "remote_gets", "remote_puts", "magic_puts"];
+        assert_eq!(names.map(|name| counter(&outcome, name)), roles::CASES, "{backbone}: {:?}", outcome.stats);
+        let genuine = |s: &serde_json::Value| s["inline"]["genuine_magic"].as_u64().expect("a counter");
+        assert_eq!(outcome.stats.values().map(genuine).sum::<u64>(), 2, "{:?}", outcome.stats);
+        let regions = outcome.stats[&0]["regions"].to_string();
+        assert!(regions.contains("words") && regions.contains("direct"), "{regions}");
+    }
+}
+
+#[test]
+fn objects_of_all_shapes_hold_what_was_written() {
+    for (backbone, threads, unit) in [("shm", "2", "64"), ("shm", "1", "2048"), ("udp", "1", "128")] {
+        let env = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", threads), ("COMEM_UNIT_BYTES", unit)];
+        all_well(&direct("object-shapes", 3, &env).finish());
+    }
+    all_well(&direct("object-shapes", 2, &[("COMEM_LOCKS", "tokens")]).finish());
+}
+
+#[test]
+fn objects_that_all_write_lose_nothing_and_are_seen_whole() {
+    for (role, backbone, threads) in [
+        ("object-sums", "shm", "2"),
+        ("object-sums", "udp", "1"),
+        ("object-wide", "shm", "2"),
+        ("object-wide", "udp", "1"),
+    ] {
+        all_well(&direct(role, 3, &[("COMEM_BACKBONE", backbone), ("COMEM_THREADS", threads)]).finish());
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_with_a_range_lent_ends_the_others_with_its_name() {
+    for backbone in ["shm", "udp"] {
+        let mut job = direct("object-killed", 3, &[("COMEM_BACKBONE", backbone)]);
+        job.tells_ends = true;
+        let outcome = job.finish();
+        assert_eq!(outcome.statuses, [Some(4), None, Some(4)], "{outcome:#?}");
+        assert!([0, 2].iter().all(|node| outcome.failures[node].contains("node 1 (host ")), "{outcome:#?}");
+    }
+}
+
 #[test]
 fn a_region_may_have_a_unit_of_its_own() {
     all_well(&direct("regions", 2, &[("COMEM_UNIT_BYTES", "512")]).finish());
@@ -129,5 +180,6 @@ fn what_cannot_be_is_refused_with_a_sentence() {
     };
     refused("cramped", &[], &["the engine direct", "node ", "--heap", "RLIMIT_AS"]);
     refused("unchecked", &[], &["the engine direct", "comem-cc", "--inline"]);
+    refused("object-index", &[], &["index 12 is outside of temperatures, which has 12 elements"]);
     refused("additions", &[("COMEM_UNIT_BYTES", "96")], &["COMEM_UNIT_BYTES", "64, 128"]);
 }
