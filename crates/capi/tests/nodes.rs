@@ -49,6 +49,16 @@ fn so_does_the_engine_owner() {
     }
 }
 
+/// Programs without checks: their objects are checked by the library.
+#[test]
+fn so_does_the_engine_direct() {
+    for options in [&["-n", "1"][..], &["-n", "3"], &["-n", "2", "-t", "2"], &["-n", "2", "--unit-bytes", "512"]] {
+        workloads_agree(&[options, &["--engine", "direct"]].concat());
+    }
+    workloads_agree(&["-n", "2", "--engine", "direct", "--backbone", "udp"]);
+    workloads_agree(&["-n", "2", "--engine", "direct", "--detector", "explicit"]);
+}
+
 #[test]
 fn what_was_printed_before_a_crash_gets_out() {
     let program = common::build("cc", "c99", "misuse.c");
@@ -243,7 +253,7 @@ fn any_thread_may_make_the_call_of_its_node_whatever_the_first_waits_for() {
 #[test]
 fn what_is_written_within_a_range_stays_and_ends_without_a_beginning_are_refused() {
     let program = common::build("cc", "c11", "ranges.c");
-    for engine in ["msi", "owner"] {
+    for engine in ["msi", "owner", "direct"] {
         for backbone in ["shm", "udp"] {
             let mut command: Command = common::node(&common::launcher(), 1);
             command.args(["run", "--no-prefix", "-n", "2", "--engine", engine, "--backbone", backbone]).arg(&program);

@@ -123,7 +123,8 @@ pub struct NodeArgs {
     /// Application threads in each node
     #[arg(short = 't', long, env = "COMEM_THREADS", value_name = "T", default_value_t = 1, value_parser = threads)]
     pub threads: usize,
-    /// What keeps copies in step: owner or broadcast (objects), hlrc or scope (pages), msi (both)
+    /// What keeps copies in step: owner or broadcast (objects), hlrc or scope (pages), msi (both), direct
+    /// (objects, and lines of programs built with comem-cc --inline)
     #[arg(long, env = "COMEM_ENGINE", value_name = "E", default_value = "", hide_default_value = true,
           value_parser = EngineChoice::parse)]
     pub engine: EngineChoice,

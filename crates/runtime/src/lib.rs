@@ -478,7 +478,10 @@ impl Comem {
     fn lay_in_lines(&self, object: &Object, options: &Options) -> Result<()> {
         let shape = object.shape(options.unit_elements, self.node.config.unit_bytes);
         let (bytes, homes) = shape.region().ok_or_else(|| {
-            Error::Misuse(format!("{} with its homes is larger than the shared heap can be; make it smaller", object.label))
+            Error::Misuse(format!(
+                "{} with its homes is larger than the shared heap can be; make it smaller",
+                object.label
+            ))
         })?;
         let region = heap::RegionOptions {
             engine: Some(comem_protocol::coherence::pages::PageEngine::Direct),
@@ -489,7 +492,11 @@ impl Comem {
             ..heap::RegionOptions::default()
         };
         let shared = self.node.shared().ok_or_else(|| {
-            Error::Misuse(format!("{} is under the engine direct: {}", object.label, shared::space::why_none(self.node.config.heap)))
+            Error::Misuse(format!(
+                "{} is under the engine direct: {}",
+                object.label,
+                shared::space::why_none(self.node.config.heap)
+            ))
         })?;
         let start = self.current()?.allocate_common(shared, bytes, &region)?;
         object.lies_in(inline::objects::Lined::new(start, shape));

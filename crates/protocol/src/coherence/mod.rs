@@ -64,7 +64,11 @@ pub struct UnknownEngine(pub String);
 impl std::str::FromStr for Engine {
     type Err = UnknownEngine;
     fn from_str(name: &str) -> Result<Engine, UnknownEngine> {
-        Engine::ALL.into_iter().chain([Engine::Direct]).find(|e| e.name() == name).ok_or_else(|| UnknownEngine(name.to_string()))
+        Engine::ALL
+            .into_iter()
+            .chain([Engine::Direct])
+            .find(|e| e.name() == name)
+            .ok_or_else(|| UnknownEngine(name.to_string()))
     }
 }
 

@@ -90,7 +90,8 @@ impl Shape {
         Some(match self.placement {
             Placement::On(node) => (stride, Homes::On(node)),
             _ => {
-                let pages = u32::try_from(stride / PAGE_BYTES).ok().filter(|pages| pages.is_multiple_of(GRAIN_PAGES))?;
+                let pages =
+                    u32::try_from(stride / PAGE_BYTES).ok().filter(|pages| pages.is_multiple_of(GRAIN_PAGES))?;
                 (stride.checked_mul(self.nodes)?, Homes::Cyclic(pages))
             }
         })

@@ -60,7 +60,7 @@ fn sums(comem: &Comem) {
     comem.run(|t| {
         for round in 0..each {
             let at = (round + t.id()) % 3;
-            t.locked(LockId(at as u32), || sums.write(t, at, sums.read(t, at) + 1));
+            t.locked(LockId(at as u64), || sums.write(t, at, sums.read(t, at) + 1));
             t.locked(LockId(9), || {
                 let range = 3..5;
                 // SAFETY: all do this under one lock.

@@ -14,7 +14,12 @@ const MAGIC: u64 = 0xfffd_fffd;
 
 pub fn play(role: &str, comem: Comem) {
     match role {
-        "additions" | "unchecked" | "cramped" => additions(comem),
+        "additions" | "cramped" => additions(comem),
+        "unchecked" => {
+            let error = comem.alloc_all(GRAIN, &RegionOptions::default()).expect_err("nobody checks accesses to it");
+            eprintln!("{error}");
+            std::process::exit(error.exit_code());
+        }
         "model" => model(comem),
         "flags" => flags(comem),
         "cases" => cases(comem),
