@@ -1,4 +1,4 @@
-/* What the code of a checked program and libcomem agree on: version 1.
+/* What the code of a checked program and libcomem agree on: version 2.
  *
  * A program built with `comem-cc --inline` has checks of its loads and stores in its own code. The plug-in for clang in
  * this folder puts them there; libcomem has the table that they look at and the functions that they call. The constants
@@ -12,8 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The version that a module tells __comem_inline_object, and that stands in its section .comem.inline. */
-#define COMEM_INLINE_ABI 1u
+/* The version that a module tells __comem_inline_object, and that stands in its section .comem.inline. The runtime
+ * refuses modules of another version. Raise it with every change of what stands here, and of what a function means to
+ * its callers: code built for the old meaning still links, and would wait for ever or compute wrong results.
+ *
+ * 2: __comem_inline_own leaves locked units locked; __comem_inline_own_again makes them biased. */
+#define COMEM_INLINE_ABI 2u
 
 /* Bytes of a line, the smallest unit of coherence, and the shift from an address to its line. */
 #define COMEM_LINE_BYTES 64u
@@ -40,7 +44,7 @@
 /* `op` of __comem_inline_atomic is LLVM 19's AtomicRMWInst::BinOp, or this for a compare-and-swap. */
 #define COMEM_ATOMIC_COMPARE_AND_SWAP 100u
 
-/* The section of each checked object: one line of text, `abi=1 module=a.c loads=CHECKED/ALL stores=CHECKED/ALL ...`. */
+/* The section of each checked object: one line of text, `abi=2 module=a.c loads=CHECKED/ALL stores=CHECKED/ALL ...`. */
 #define COMEM_INLINE_SECTION ".comem.inline"
 
 #ifdef __cplusplus
@@ -60,10 +64,10 @@ void *__comem_inline_enter(void);
 void __comem_inline_load(const void *address, void *value, size_t bytes);
 void __comem_inline_store(void *address, const void *value, size_t bytes);
 
-/* Makes the units of a range exclusive, as far as that lasts. */
+/* Makes the units of a range exclusive, as far as that lasts. Locked units stay locked: a store to them is a call. */
 void __comem_inline_own(const void *first, size_t bytes);
-/* The same for a thread in the middle of a strip, which cannot store by calls: what kept its entries from 0 is
- * undone. */
+/* The same for a thread in the middle of a strip, which cannot store by calls: locked units become biased, so that
+ * their entries can be 0. */
 void __comem_inline_own_again(const void *first, size_t bytes);
 
 /* An atomic operation whose check has missed. `old` gets the previous value; `expected` is for a compare-and-swap. */

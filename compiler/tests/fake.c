@@ -1,7 +1,7 @@
 /* A stand-in for libcomem in one process: the table at its real address, a stretch of lines memory, and a thread that
  * plays another node. That thread takes units away all the time: it locks the entry, makes a barrier on all processors,
- * waits for hazards that match, copies the data away and fills the unit with MAGIC. The functions here bring units
- * back.
+ * waits for hazards that match, copies the data away and fills the unit with MAGIC. It leaves some units locked. The
+ * functions here bring units back.
  *
  * Environment: FAKE_ADVERSARY=0 leaves that thread out; FAKE_UNIT is the unit in bytes; FAKE_COUNTS=1 prints what was
  * called.
@@ -27,6 +27,7 @@
 
 static char *home;             /* the data of units that are invalid here */
 static unsigned char *invalid; /* one a unit */
+static unsigned char *locked;  /* one a unit: its entry does not become 0, so every store to it is a call */
 static size_t unit_bytes = COMEM_LINE_BYTES, used;
 static uint64_t *slots;
 static atomic_uint slots_used;
@@ -95,7 +96,7 @@ static void revoke_unit(size_t unit, int keep_copy) {
         invalid[unit] = 1;
     }
     set_entries(unit, NOT_EXCLUSIVE);
-    atomic_fetch_add(&revoked, 1);
+    if (on && atomic_fetch_add(&revoked, 1) % 4 == 0) locked[unit] = 1;
 }
 
 /* `lock` is held: takes some unit away, as likely as not one that was in use lately. */
@@ -128,6 +129,7 @@ __attribute__((constructor(101))) static void start(void) {
         die("no lines memory");
     home = mmap(0, LINES_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
     invalid = mmap(0, LINES_BYTES / COMEM_LINE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    locked = mmap(0, LINES_BYTES / COMEM_LINE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0) die("no membarrier");
     on = !getenv("FAKE_ADVERSARY") || strcmp(getenv("FAKE_ADVERSARY"), "0") != 0;
     pthread_t thread;
@@ -151,7 +153,7 @@ void *shared_alloc(size_t bytes) {
     return out;
 }
 
-/* `lock` is held: the unit is valid, and exclusive if wanted. */
+/* `lock` is held: the unit is valid, and exclusive if wanted, unless it is locked. */
 static void bring(const void *address, int exclusive) {
     static uint64_t random = 1234567891011;
     size_t unit = unit_of(address);
@@ -160,7 +162,7 @@ static void bring(const void *address, int exclusive) {
         copy_words(LINES + unit * unit_bytes, home + unit * unit_bytes, unit_bytes);
         invalid[unit] = 0;
     }
-    if (exclusive) set_entries(unit, 0);
+    if (exclusive && !locked[unit]) set_entries(unit, 0);
     atomic_store(&recent[atomic_fetch_add(&recent_next, 1) % 64], unit);
 }
 
@@ -173,14 +175,20 @@ static void used_once(const void *address) {
     if (random >> 20 & 15) revoke_unit(unit_of(address), 0);
 }
 
+/* How often the calling thread has asked for the same units in a row, and has got some locked. */
+static __thread unsigned asked_in_vain;
+static __thread const void *asked_for;
+
 /* Copies between lines memory and private memory, unit by unit. */
 static void each_unit(char *shared, char *own, size_t bytes, int store) {
+    asked_in_vain = 0;
     while (bytes) {
         size_t part = bytes;
         if (is_lines(shared)) {
             size_t left = unit_bytes - (shared - LINES) % unit_bytes;
             part = part < left ? part : left;
             pthread_mutex_lock(&lock);
+            if (store && atomic_load(&recent_next) % 8 == 0) locked[unit_of(shared)] = 0;
             bring(shared, store && (atomic_load(&recent_next) & 3));
         }
         memcpy(store ? shared : own, store ? own : shared, part);
@@ -216,19 +224,34 @@ void __comem_inline_write(void *shared, const void *in, size_t bytes) {
     no_hazard(), each_unit(shared, (char *)in, bytes, 1);
 }
 
-void __comem_inline_own(const void *first, size_t bytes) {
+/* Whether all units could be made exclusive: locked ones only if they are to be unlocked. */
+static int own(const void *first, size_t bytes, int unlock) {
+    int all = 1;
     no_hazard();
     atomic_fetch_add(&owns, 1);
     char *at = (char *)((uintptr_t)first / unit_bytes * unit_bytes);
     for (; at < (char *)first + bytes; at += unit_bytes)
         if (is_lines(at)) {
             pthread_mutex_lock(&lock);
+            if (unlock) locked[unit_of(at)] = 0;
             bring(at, 1);
+            all &= !locked[unit_of(at)];
             pthread_mutex_unlock(&lock);
         }
+    return all;
 }
 
-void __comem_inline_own_again(const void *first, size_t bytes) { __comem_inline_own(first, bytes); }
+void __comem_inline_own(const void *first, size_t bytes) {
+    int all = own(first, bytes, 0);
+    asked_in_vain = all || first != asked_for ? 0 : asked_in_vain + 1;
+    asked_for = first;
+    if (asked_in_vain > 1000) die("a strip waits for units that own leaves locked");
+}
+
+void __comem_inline_own_again(const void *first, size_t bytes) {
+    asked_in_vain = 0;
+    own(first, bytes, 1);
+}
 
 void *__comem_inline_memmove(void *to, const void *from, size_t bytes) {
     char small[256], *copy = bytes <= sizeof small ? small : malloc(bytes);
@@ -290,7 +313,7 @@ void __comem_inline_atomic(void *address, uint32_t bytes, uint32_t op, const voi
     default: die("an atomic operation of this size");
     }
     if (lines) {
-        set_entries(unit_of(address), 0);
+        if (!locked[unit_of(address)]) set_entries(unit_of(address), 0);
         used_once(address);
         pthread_mutex_unlock(&lock);
     }

@@ -173,7 +173,7 @@ section() {
     echo 'int f(int *p) { int own = 3; volatile int *q = &own; p[0] = *q; return p[1]; }' >"$base.c"
     "$clang" -O1 -fpass-plugin="$plugin" -c "$base.c" -o "$base.o" 2>"$base.log"
     objcopy -O binary --only-section=.comem.inline --set-section-flags .comem.inline=alloc "$base.o" "$base.text"
-    grep -qE '^abi=1 module=.*section.c loads=1/2 stores=1/2 ' "$base.text" && pass ||
+    grep -qE '^abi=2 module=.*section.c loads=1/2 stores=1/2 ' "$base.text" && pass ||
         fail "section: $(cat "$base.text")"
 }
 section

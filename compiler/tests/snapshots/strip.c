@@ -4,6 +4,7 @@
 // CHECK-LABEL: {{^}}scale:
 // CHECK: shlq $48,
 // CHECK: cmpw $0,
+// CHECK: callq __comem_inline_own_sse
 // CHECK: cmpunordpd
 // CHECK: movmskpd
 // CHECK-NOT: cmpw

@@ -36,7 +36,7 @@ impl Bench {
     fn new() -> Bench {
         let bench = Bench { scratch: Scratch::new() };
         bench.scratch.script("clang", &clang("Debian clang version 19.1.7 (3)"));
-        bench.write("plugin.so", "... comem-inline-plugin llvm=19 abi=1 ...");
+        bench.write("plugin.so", "... comem-inline-plugin llvm=19 abi=2 ...");
         std::fs::create_dir_all(bench.scratch.path("lib")).unwrap();
         bench.cc("int comem_nothing;", &["-shared", "-fPIC", "-o", "lib/libcomem.so"]);
         bench
@@ -90,7 +90,7 @@ impl Bench {
 
 const MAIN: &str = "int f(void); int main(void) { return f(); }";
 const F: &str = "int f(void) { return 0; }";
-const RECORD: &str = "abi=1 module=main.c loads=3/4 stores=1/2 strips=0";
+const RECORD: &str = "abi=2 module=main.c loads=3/4 stores=1/2 strips=0";
 
 #[test]
 fn without_a_clang_of_the_right_version_nothing_is_compiled() {
@@ -120,7 +120,7 @@ fn without_a_plugin_nothing_is_compiled() {
         |plugin: &Path| finish(bench.command(&["cc", "--inline", "-c", "a.c"]).env("COMEM_INLINE_PLUGIN", plugin));
     Bench::refused(&with(Path::new("/nowhere.so")), &["/nowhere.so is no plug-in of Comem", "COMEM_INLINE_PLUGIN"]);
     Bench::refused(&with(&bench.scratch.path("a.c")), &["is no plug-in of Comem: it does not say which LLVM"]);
-    bench.write("other.so", "comem-inline-plugin llvm=20 abi=1");
+    bench.write("other.so", "comem-inline-plugin llvm=20 abi=2");
     Bench::refused(&with(&bench.scratch.path("other.so")), &["is for LLVM 20, and", "is of version 19"]);
     assert!(!bench.exists("a.o"));
 }
@@ -170,9 +170,9 @@ fn an_object_without_checks_takes_the_program_with_it() {
     let trusted = bench.cc_inline(&["main.o", "f.o", "-o", "p", "--inline-trust", "./f.o"]);
     assert!(trusted.status.success() && err(&trusted).is_empty(), "{}", err(&trusted));
     assert!(bench.exists("p"));
-    bench.object("f.o", &checked(F, "abi=1 module=f.c loads=0/1 stores=0/1 strips=0"));
+    bench.object("f.o", &checked(F, "abi=2 module=f.c loads=0/1 stores=0/1 strips=0"));
     assert!(bench.cc_inline(&["main.o", "f.o", "-o", "p"]).status.success());
-    bench.object("f.o", &checked(F, "abi=0 module=f.c loads=0/1 stores=0/1 strips=0"));
+    bench.object("f.o", &checked(F, "abi=1 module=f.c loads=0/1 stores=0/1 strips=0"));
     Bench::refused(&bench.cc_inline(&["main.o", "f.o", "-o", "p"]), &["checks of another version of Comem: f.o"]);
     bench.write("f.o", "BC\u{0}");
     std::fs::write(bench.scratch.path("f.o"), b"BC\xc0\xde0000").unwrap();
@@ -228,7 +228,7 @@ fn libraries_without_checks_get_one_warning() {
 fn counts_are_printed_when_the_program_is_linked() {
     let bench = Bench::new();
     bench.object("main.o", &checked(MAIN, RECORD));
-    bench.object("f.o", &checked(F, "abi=1 module=f.c loads=0/0 stores=1/2 strips=1"));
+    bench.object("f.o", &checked(F, "abi=2 module=f.c loads=0/0 stores=1/2 strips=1"));
     let output = bench.cc_inline(&["main.o", "f.o", "-o", "p", "--inline-counts"]);
     let rows: Vec<String> =
         out(&output).lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();

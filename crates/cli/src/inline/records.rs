@@ -1,12 +1,12 @@
 //! What the plug-in leaves in an object file about the checks that it has put in: the section `.comem.inline`, a line
-//! of text for each module: `abi=1 module=a.c loads=10/25 stores=3/9 strips=2 calls=f,g`. Linkers put the sections of
+//! of text for each module: `abi=2 module=a.c loads=10/25 stores=3/9 strips=2 calls=f,g`. Linkers put the sections of
 //! all objects behind one another.
 
 use crate::table::Table;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 
 /// The version of the agreement between checked code and libcomem.
-pub const ABI: u32 = 1;
+pub use comem::inline::calls::ABI;
 /// The section's name.
 const SECTION: &str = ".comem.inline";
 
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn a_line_is_read() {
-        let record = Record::parse("abi=1 module=a.c loads=10/25 stores=3/9 strips=2 later=7 calls=f,g");
-        assert_eq!((record.abi, record.module.as_str(), record.strips), (1, "a.c", 2));
+        let record = Record::parse("abi=2 module=a.c loads=10/25 stores=3/9 strips=2 later=7 calls=f,g");
+        assert_eq!((record.abi, record.module.as_str(), record.strips), (2, "a.c", 2));
         assert_eq!((record.loads, record.stores), ((10, 25), (3, 9)));
         assert_eq!(record.calls, ["f", "g"]);
         assert_eq!(Record::parse("what is this").abi, 0);
@@ -137,8 +137,8 @@ mod tests {
     fn counts_are_added_up() {
         let line = |text: &str| Record::parse(text);
         let text = table(&[
-            line("abi=1 module=a.c loads=10/25 stores=3/9 strips=2"),
-            line("abi=1 module=b.c loads=0/0 stores=1/3"),
+            line("abi=2 module=a.c loads=10/25 stores=3/9 strips=2"),
+            line("abi=2 module=b.c loads=0/0 stores=1/3"),
         ]);
         let rows: Vec<String> =
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();

@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(major_of("clang version 20.0.0git\n"), Some(20));
         assert_eq!(major_of("cc (Debian 12.2.0-14) 12.2.0\n"), None);
         assert_eq!(major_of(""), None);
-        assert_eq!(marked(b"\x7fELF..comem-inline-plugin llvm=19 abi=1\0"), Some(19));
+        assert_eq!(marked(b"\x7fELF..comem-inline-plugin llvm=19 abi=2\0"), Some(19));
         assert_eq!(marked(b"comem-inline-plugin llvm="), None);
         assert_eq!(marked(b"another file"), None);
     }

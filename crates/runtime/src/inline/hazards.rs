@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 /// The version of what checked code and this library agree on: `compiler/abi.h`.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// A module's function that gives the address of the calling thread's pointer to its hazard word.
 type OfThread = extern "C" fn() -> *mut *mut u64;

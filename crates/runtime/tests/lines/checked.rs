@@ -21,8 +21,13 @@ extern "C" fn hazard() -> *mut *mut u64 {
 
 /// What a module of checked code does before the program begins.
 pub fn attach() {
+    attach_as(calls::ABI);
+}
+
+/// The same for a module whose checks are of this version.
+pub fn attach_as(abi: u32) {
     // SAFETY: the name lives for ever, and the function gives a thread's own pointer.
-    unsafe { calls::object(calls::ABI, c"by hand".as_ptr(), hazard) };
+    unsafe { calls::object(abi, c"by hand".as_ptr(), hazard) };
 }
 
 /// The entry of the line with this address, as the check of a store finds it.

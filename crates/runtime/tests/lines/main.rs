@@ -18,6 +18,7 @@ mod network;
 mod objects;
 mod roles;
 
+use comem::inline::calls::ABI;
 use launcher::{Cluster, Outcome, start};
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,12 @@ fn node() {
     // SAFETY: asks for a signal, no more.
     unsafe { libc::alarm(NODE_SECONDS) };
     roles::prepare(&role);
-    if role != "unchecked" && !role.starts_with("object-") {
-        checked::attach();
+    match role.as_str() {
+        "unchecked" => {}
+        "older" => checked::attach_as(ABI - 1),
+        "newer" => checked::attach_as(ABI + 1),
+        role if role.starts_with("object-") => {}
+        _ => checked::attach(),
     }
     let comem = comem::start().unwrap_or_else(|error| {
         eprintln!("{error}");
@@ -182,4 +187,23 @@ fn what_cannot_be_is_refused_with_a_sentence() {
     refused("unchecked", &[], &["the engine direct", "comem-cc", "--inline"]);
     refused("object-index", &[], &["index 12 is outside of temperatures, which has 12 elements"]);
     refused("additions", &[("COMEM_UNIT_BYTES", "96")], &["COMEM_UNIT_BYTES", "64, 128"]);
+}
+
+#[test]
+fn a_module_whose_checks_are_of_another_version_is_refused_by_name() {
+    for (role, theirs) in [("older", ABI - 1), ("newer", ABI + 1)] {
+        let outcome = direct(role, 1, &[]).finish();
+        assert_eq!(outcome.statuses, [Some(3)], "{outcome:#?}");
+        let what = format!("by hand was built with checks of version {theirs}, and this libcomem knows version {ABI}");
+        let said = &outcome.errors[0];
+        assert!(said.contains(&what) && said.contains("build it anew with the comem-cc"), "{said}");
+    }
+}
+
+#[test]
+fn checked_code_and_this_library_have_one_version() {
+    let header = include_str!("../../../../compiler/abi.h");
+    assert!(header.contains(&format!("#define COMEM_INLINE_ABI {ABI}u\n")), "the version is {ABI} here");
+    assert!(header.contains(&format!("agree on: version {ABI}.")), "the header's first line");
+    assert!(header.contains(&format!("`abi={ABI} module=")), "the header's example");
 }
