@@ -90,8 +90,10 @@ class Runtime {
     llvm::DenseMap<std::pair<llvm::Function *, unsigned>, llvm::AllocaInst *> slots;
 };
 
-// Ends the compilation with an error at the instruction, or for the module.
+// Ends the compilation with an error at the instruction, at a place in a function (the function, where the place is
+// unknown), or for the module. clang keeps the instructions' places if it gets -g, or asks for remarks (-Rpass=WORD).
 void refuse(const llvm::Instruction &at, const llvm::Twine &what);
+void refuse(const llvm::Function &in, const llvm::DebugLoc &at, const llvm::Twine &what);
 void refuse(llvm::Module &module, const llvm::Twine &what);
 
 // What cannot be checked: inline assembly, unknown intrinsics, LTO. False: the compilation fails.

@@ -511,6 +511,7 @@ void Loads::emit(const Group &group) {
     }
     DenseMap<Value *, Value *> again;
     for (LoadInst *load : group.loads) {
+        at.SetCurrentDebugLocation(load->getDebugLoc());
         again[load] = runtime.load(at, load->getPointerOperand(), load->getType());
     }
     for (Instruction *i : results.computed) {

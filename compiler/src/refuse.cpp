@@ -16,14 +16,18 @@ namespace comem {
 
 void refuse(const Instruction &at, const Twine &what) {
     std::string text = ("comem --inline: " + what).str();
-    LLVMContext &context = at.getContext();
     if (auto *call = dyn_cast<CallBase>(&at); call && call->isInlineAsm() && !at.getDebugLoc()) {
-        if (call->getMetadata("srcloc")) { // clang knows the line of an asm even without -g
-            context.diagnose(DiagnosticInfoInlineAsm(at, text, DS_Error));
+        if (call->getMetadata("srcloc")) { // clang knows the line of an asm even without locations
+            at.getContext().diagnose(DiagnosticInfoInlineAsm(at, text, DS_Error));
             return;
         }
     }
-    context.diagnose(DiagnosticInfoUnsupported(*at.getFunction(), text, at.getDebugLoc(), DS_Error));
+    refuse(*at.getFunction(), at.getDebugLoc(), what);
+}
+
+void refuse(const Function &in, const DebugLoc &at, const Twine &what) {
+    // Without a location, clang names the line on which the function begins.
+    in.getContext().diagnose(DiagnosticInfoUnsupported(in, "comem --inline: " + what, at, DS_Error));
 }
 
 namespace {
@@ -200,9 +204,9 @@ bool acceptable(Module &module, Private &priv) {
         for (auto kind : {Attribute::SanitizeAddress, Attribute::SanitizeThread, Attribute::SanitizeMemory,
                           Attribute::SanitizeHWAddress}) {
             if (f.hasFnAttribute(kind)) {
-                refuse(
-                    module,
-                    "the checks do not go together with this sanitizer: both use the same part of the address space");
+                refuse(f, DebugLoc(),
+                       "the checks do not go together with this sanitizer: both use the same part of the address "
+                       "space");
                 return false;
             }
         }

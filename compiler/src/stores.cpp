@@ -257,6 +257,7 @@ void Stores::emit(Group &group) {
     at.SetInsertPoint(cold);
     lower(at);
     for (StoreInst *store : group.stores) {
+        at.SetCurrentDebugLocation(store->getDebugLoc());
         runtime.store(at, store->getPointerOperand(), store->getValueOperand());
         if (store->getOrdering() == AtomicOrdering::SequentiallyConsistent) {
             at.CreateFence(AtomicOrdering::SequentiallyConsistent);

@@ -92,16 +92,21 @@ mutants() {
 }
 mutants
 
-# refuses NAME LINE SENTENCE FLAGS…: the source on the standard input does not compile; the error has its file, line and
-# sentence.
+# What comem-cc gives, so that clang keeps the lines of instructions without -g.
+lines=-Rpass=comem-inline
+
+# refuses NAME LINE SENTENCE FLAGS…: the source on the standard input does not compile. The error has its file and
+# sentence, and this line; `file`: no line.
 refuses() {
-    local name=refuses-$1 line=$2 sentence=$3 source=$work/refuses-$1.c
+    local name=refuses-$1 source=$work/refuses-$1.c sentence=$3 place
+    place="^$source:$2:[0-9]+: error: comem --inline: "
+    [ "$2" = file ] && place="^error: $source: comem --inline: "
     shift 3
     cat >"$source"
     wanted "$name" || return
     if "$clang" -w -O1 -fpass-plugin="$plugin" "$@" -c "$source" -o "$work/refused.o" 2>"$source.log"; then
         fail "$name: it compiles"
-    elif ! grep -qF "$sentence" "$source.log" || ! grep -qE "refuses-[^:]*\.c(:$line|$line)" "$source.log"; then
+    elif ! grep -E "$place" "$source.log" | grep -qF "$sentence"; then
         fail "$name: the error is not the right one: $source.log"
     else
         pass
@@ -118,26 +123,45 @@ accepts() {
         fail "$name: $source.log"
 }
 
-for debug in "" -g; do
+for debug in $lines -g; do
     refuses "assembly$debug" 2 "inline assembly may touch shared memory" $debug <<<'void f(int *p) {
     __asm__ volatile("incl (%0)" : : "r"(p) : "memory"); }'
     refuses "assembly-memory-operand$debug" 2 "inline assembly may touch shared memory" $debug <<<'void f(int *p) {
     __asm__ volatile("incl %0" : "+m"(*p)); }'
-    refuses "intrinsic$debug" "[123]" "has no check" -mavx $debug <<<'typedef double v4 __attribute__((vector_size(32)));
+    refuses "intrinsic$debug" 3 "has no check" -mavx $debug <<<'typedef double v4 __attribute__((vector_size(32)));
 typedef long long m4 __attribute__((vector_size(32))); v4 f(v4 *p, m4 m) {
     return __builtin_ia32_maskloadpd256(p, m); }'
-    refuses "libatomic$debug" "[12]" "of libatomic has no check" $debug <<<'struct t { long a[3]; }; void f(struct t *p, struct t *x) {
+    refuses "libatomic$debug" 2 "of libatomic has no check" $debug <<<'struct t { long a[3]; }; void f(struct t *p, struct t *x) {
     __atomic_store(p, x, 5); }'
+    refuses "wide-load$debug" 3 "a load of more than 64 bytes" $debug <<<'typedef double v16 __attribute__((vector_size(128)));
+double f(v16 *p) { double other = 3;
+    v16 x = *p + 1; return x[3] * x[2] + other; }'
+    refuses "wide-store$debug" 4 "a store of more than 64 bytes" $debug <<<'typedef double v16 __attribute__((vector_size(128)));
+void f(v16 *p, double by) {
+    v16 x; for (int i = 0; i < 16; i++) x[i] = by;
+    *p = x; }'
+    refuses "inlined$debug" 2 "of libatomic has no check" -O2 $debug <<<'struct t { long a[3]; };
+static inline void set(struct t *p, struct t *x) { __atomic_store(p, x, 5); }
+void f(struct t *p, struct t *x) {
+    set(p, x); }'
 done
+refuses assembly-without-lines 2 "inline assembly may touch shared memory" <<<'void f(int *p) {
+    __asm__ volatile("incl (%0)" : : "r"(p) : "memory"); }'
+refuses intrinsic-without-lines 2 "has no check" -mavx <<<'typedef double v4 __attribute__((vector_size(32))); typedef long long m4
+    __attribute__((vector_size(32))); v4 f(v4 *p, m4 m) {
+    return __builtin_ia32_maskloadpd256(p, m); }'
 refuses assembly-on-an-address 2 "inline assembly may touch shared memory" <<<'long f(long p) { long x;
     __asm__("movq 8(%1), %0" : "=r"(x) : "r"(p)); return x; }'
-refuses assembly-string-instruction 2 "inline assembly may touch shared memory" <<<'void f(long p) {
+refuses assembly-string-instruction 2 "inline assembly may touch shared memory" $lines <<<'void f(long p) {
     __asm__ volatile("stosb" : "+D"(p)); }'
-refuses assembly-outside ": comem" "assembly outside of functions" <<<'__asm__("f: movl $1, 0x1000\nret");'
-refuses lto ": comem" "link-time optimisation" -flto <<<'void f(int *p) { *p = 1; }'
-refuses thin-lto ": comem" "link-time optimisation" -flto=thin <<<'void f(int *p) { *p = 1; }'
-refuses sanitizer ": comem" "sanitizer" -fsanitize=address <<<'void f(int *p) { *p = 1; }'
-refuses another-machine ": comem" "x86-64 under Linux only" --target=i386-linux-gnu <<<'void f(int *p) { *p = 1; }'
+refuses assembly-outside file "assembly outside of functions" <<<'__asm__("f: movl $1, 0x1000\nret");'
+refuses lto file "link-time optimisation" -flto <<<'void f(int *p) { *p = 1; }'
+refuses thin-lto file "link-time optimisation" -flto=thin <<<'void f(int *p) { *p = 1; }'
+for which in address thread memory hwaddress; do
+    refuses "sanitizer-$which" 2 "sanitizer" -fsanitize=$which $lines <<<'int x;
+void f(int *p) { *p = 1; }'
+done
+refuses another-machine file "x86-64 under Linux only" --target=i386-linux-gnu <<<'void f(int *p) { *p = 1; }'
 accepts barriers <<<'long f(int *p, long x) {
     __asm__ volatile("" : "+r"(p) : : "memory"); __asm__ volatile("" : "+m"(*p)); __asm__ volatile("pause");
     __asm__ volatile("mfence" ::: "memory"); __asm__ volatile("rep; nop" ::: "memory");
@@ -177,6 +201,19 @@ section() {
         fail "section: $(cat "$base.text")"
 }
 section
+
+# Lines for error messages cost nothing: the object is the same, and has no sections for debuggers.
+no_trace_of_lines() {
+    local name=no-trace-of-lines base=$work/no-trace-of-lines level
+    wanted $name || return
+    for level in -O0 -O3; do
+        "$clang" -w $level -fpass-plugin="$plugin" -c "$here/programs/torture.c" -o "$base.plain.o" &&
+            "$clang" -w $level $lines -fpass-plugin="$plugin" -c "$here/programs/torture.c" -o "$base.lines.o" &&
+            cmp "$base.plain.o" "$base.lines.o" && ! objdump -h "$base.lines.o" | grep -q debug && pass ||
+            fail "$name $level: $base.lines.o"
+    done
+}
+no_trace_of_lines
 
 # Snapshots of the code: FileCheck over small functions.
 if command -v FileCheck-19 >/dev/null; then
