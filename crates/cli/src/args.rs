@@ -123,8 +123,8 @@ pub struct NodeArgs {
     /// Application threads in each node
     #[arg(short = 't', long, env = "COMEM_THREADS", value_name = "T", default_value_t = 1, value_parser = threads)]
     pub threads: usize,
-    /// What keeps copies in step: owner or broadcast (objects), hlrc or scope (pages), msi (both), direct
-    /// (objects, and lines of programs built with comem-cc --inline)
+/// What keeps copies in step: owner or broadcast (objects), hlrc or scope (pages), msi (objects, pages and lines),
+    /// direct (objects, and lines of programs built with comem-cc --inline)
     #[arg(long, env = "COMEM_ENGINE", value_name = "E", default_value = "", hide_default_value = true,
           value_parser = EngineChoice::parse)]
     pub engine: EngineChoice,
@@ -139,8 +139,7 @@ pub struct NodeArgs {
     pub pages: PageArgs,
     /// Faults to inject: drop=5%,dup=1%,reorder=2%,truncate=1%,corrupt=1% (percentages), delay=25us (ns, us, ms or s),
     /// rate=10gbit (bit, kbit, mbit or gbit a second), longest=1400 (bytes), cut=0-2@1s+500ms/0>1 (between two nodes,
-    /// from
-    /// a time on, for a time), seed=7
+    /// from a time on, for a time), seed=7
     #[arg(long, env = "COMEM_FAULTS", value_name = "F", value_parser = faults)]
     pub faults: Option<FaultSpec>,
     /// The network to use: an interface's name, an address, or 10.0.0.0/8
@@ -588,6 +587,7 @@ impl NodeArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comem_memory::pages::Detector;
 
     fn refused(arguments: &[&str]) -> String {
         Cli::try_parse_from(arguments).unwrap_err().to_string()
@@ -672,6 +672,26 @@ mod tests {
         ] {
             let text = refused(&["comem", "run", flag, value, "prog"]);
             assert!(text.contains(part), "{flag} {value}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_engine_and_detector_and_has_no_broken_lines() {
+        let cli = Cli::command();
+        let run = cli.find_subcommand("run").unwrap();
+        let help = |id: &str| {
+            let argument = run.get_arguments().find(|argument| argument.get_id() == id).unwrap();
+            argument.get_help().unwrap().to_string()
+        };
+        for engine in EngineChoice::ALL {
+            assert!(help("engine").contains(engine.name), "{}: {}", engine.name, help("engine"));
+        }
+        for detector in Detector::ALL.map(Detector::name).into_iter().chain([choice::INLINE, choice::EXPLICIT]) {
+            assert!(help("detector").contains(detector), "{detector}: {}", help("detector"));
+        }
+        for argument in run.get_arguments() {
+            let text = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(!text.contains('\n'), "a line of its own: {text}");
         }
     }
 

@@ -46,7 +46,8 @@ impl EngineChoice {
     /// What a job gets that chooses nothing.
     pub const DEFAULT: EngineChoice = EngineChoice { name: "", objects: Engine::Msi, pages: "hlrc" };
 
-    const ALL: [EngineChoice; 6] = [
+    /// Every engine that has a name.
+    pub const ALL: [EngineChoice; 6] = [
         EngineChoice { name: "owner", objects: Engine::Owner, pages: "hlrc" },
         EngineChoice { name: "broadcast", objects: Engine::Broadcast, pages: "hlrc" },
         EngineChoice { name: "msi", objects: Engine::Msi, pages: "msi" },
