@@ -177,7 +177,7 @@ const MISTAKES: [(&str, &[&str]); 7] = [
     ("freed", &["a read of", "0 bytes into grid, which was freed"]),
     ("unmapped", &["the program has unmapped shared memory of grid"]),
     ("two-units", &["grid", "lie in two units of 64 bytes"]),
-    ("read-only", &["a write to grid, which was declared read-only"]),
+    ("read-only", &["the program wrote to grid, which it had declared read-only"]),
 ];
 
 #[test]

@@ -123,7 +123,7 @@ pub struct NodeArgs {
     /// Application threads in each node
     #[arg(short = 't', long, env = "COMEM_THREADS", value_name = "T", default_value_t = 1, value_parser = threads)]
     pub threads: usize,
-/// What keeps copies in step: owner or broadcast (objects), hlrc or scope (pages), msi (objects, pages and lines),
+    /// What keeps copies in step: owner or broadcast (objects), hlrc or scope (pages), msi (objects, pages and lines),
     /// direct (objects, and lines of programs built with comem-cc --inline)
     #[arg(long, env = "COMEM_ENGINE", value_name = "E", default_value = "", hide_default_value = true,
           value_parser = EngineChoice::parse)]
@@ -686,7 +686,9 @@ mod tests {
         for engine in EngineChoice::ALL {
             assert!(help("engine").contains(engine.name), "{}: {}", engine.name, help("engine"));
         }
-        for detector in Detector::ALL.map(Detector::name).into_iter().chain([choice::INLINE, choice::EXPLICIT]) {
+        for detector in
+            Detector::ALL.map(Detector::name).into_iter().chain([crate::choice::INLINE, crate::choice::EXPLICIT])
+        {
             assert!(help("detector").contains(detector), "{detector}: {}", help("detector"));
         }
         for argument in run.get_arguments() {

@@ -789,6 +789,7 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     }
     node.closing();
     main.collective(Collective::EXIT, &[], |_| ())?;
+    node.check_use()?;
     node.has_closed();
     if let Some(shared) = node.shared() {
         node.give_globals_back(shared);

@@ -236,6 +236,8 @@ pub struct Node {
     pub(crate) progress: AtomicU64,
     /// This node has come to the end of the job and reads no more messages: its inboxes take what others have posted yet, since they wait for that.
     pub(crate) reads_no_more: AtomicBool,
+    /// How the program has misused shared memory, found where the node could not be ended at once.
+    pub(crate) misuse: OnceLock<String>,
     /// Called whenever a message to a thread of this node has come.
     pub(crate) told_of_messages: OnceLock<fn()>,
     pub(crate) farewell: Farewell,
@@ -295,6 +297,7 @@ impl Node {
             spinning: AtomicU64::new(0),
             progress: AtomicU64::new(0),
             reads_no_more: AtomicBool::new(false),
+            misuse: OnceLock::new(),
             told_of_messages: OnceLock::new(),
             farewell: Farewell::default(),
             ended: OnceLock::new(),

@@ -3,7 +3,7 @@
 use crate::boot::plain_datagram;
 use crate::config::Config;
 use crate::control::FromNode;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::io::Wire;
 use crate::keys;
 use crate::mutex::Mutex;
@@ -95,6 +95,17 @@ impl Node {
             detector.on_timeout(now);
         });
         self.depart_with_others();
+        if let Err(error) = self.check_use() {
+            self.end_with(&error);
+        }
+    }
+
+    /// Whether the program has used shared memory rightly so far.
+    ///
+    /// # Errors
+    /// How it has not.
+    pub(crate) fn check_use(&self) -> Result<()> {
+        self.misuse.get().map_or(Ok(()), |what| Err(Error::Misuse(what.clone())))
     }
 
     /// Nodes that owe this one an answer for long: to what its threads have sent, to its arrival at a barrier, or by

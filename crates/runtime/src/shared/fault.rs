@@ -5,6 +5,7 @@
 //! trip.
 
 use super::Shared;
+use super::serve::written_though_read_only;
 use super::table::Known;
 use crate::Comem;
 use crate::error::{Error, Result};
@@ -282,8 +283,7 @@ impl Thread {
     }
 
     pub(crate) fn refuse_write(&self, known: &Known) -> Error {
-        self.home().read_only_written(known);
-        Error::Misuse(format!("a write to {}, which was declared read-only, ends this node", known.name()))
+        Error::Misuse(written_though_read_only(known))
     }
 
     /// What to fetch with a page that a fault wants, when the cache has room for that and for the run behind it.

@@ -298,13 +298,18 @@ impl Node {
         Ok(None)
     }
 
-    /// Somebody wrote to memory that the program had declared read-only.
+    /// The kernel's notes tell of a write to memory that the program had declared read-only. The caller holds locks:
+    /// the service thread ends the node soon, and [`finish`](crate::boot::finish) does at the latest.
     pub(crate) fn read_only_written(&self, known: &Known) {
-        crate::error::say(format_args!(
-            "comem: {}: the program wrote to {}, which it had declared read-only; what it wrote is lost to others: \
-             write before it is declared so, or do not declare it",
-            self.name_of(self.me()),
-            known.name()
-        ));
+        let _ = self.misuse.set(written_though_read_only(known));
     }
+}
+
+/// What is said of a write to memory that the program had declared read-only.
+pub(super) fn written_though_read_only(known: &Known) -> String {
+    format!(
+        "the program wrote to {}, which it had declared read-only; what it wrote is lost to others: write before it is \
+         declared so, or do not declare it",
+        known.name()
+    )
 }

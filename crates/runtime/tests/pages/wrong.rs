@@ -548,10 +548,12 @@ fn a_page_that_nobody_gives_behind_the_end_of_the_job_is_an_error() {
 
 #[test]
 fn a_write_to_memory_declared_read_only_is_reported() {
-    for detector in detectors() {
-        let (_, outcome) = ends("write-read-only", &[("COMEM_DETECTOR", detector)]);
+    for (detector, engine) in detectors().into_iter().flat_map(|d| [(d, "hlrc"), (d, "scope")]) {
+        let (ends, outcome) = ends("write-read-only", &[("COMEM_DETECTOR", detector), ("COMEM_ENGINE", engine)]);
         let text = format!("{:?}{:?}", outcome.errors[1], outcome.failures);
-        assert!(text.contains("the program wrote to table, which it had declared read-only"), "{detector}: {text}");
+        let told = "the program wrote to table, which it had declared read-only";
+        assert_eq!(text.matches(told).count(), 1, "{detector} {engine}: {text}");
+        assert_eq!(ends[1], (Some(2), None), "{detector} {engine}: {text}");
     }
 }
 
@@ -579,10 +581,11 @@ fn under_msi_a_write_to_memory_declared_read_only_is_reported_wherever_its_home_
     for detector in detectors() {
         // Homes are in blocks: node 0 writes to a page of its own, node 1 to a copy.
         for (role, node) in [("home-writes-read-only", 0), ("write-read-only", 1)] {
-            let (_, outcome) = ends(role, &[("COMEM_DETECTOR", detector), ("COMEM_ENGINE", "msi")]);
+            let (ends, outcome) = ends(role, &[("COMEM_DETECTOR", detector), ("COMEM_ENGINE", "msi")]);
             let text = format!("{:?}{:?}", outcome.errors[node], outcome.failures);
             let told = "the program wrote to table, which it had declared read-only";
             assert!(text.contains(told), "{detector} {role}: {text}");
+            assert_eq!(ends[node], (Some(2), None), "{detector} {role}: {text}");
         }
     }
 }
