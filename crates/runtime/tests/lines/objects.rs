@@ -110,16 +110,17 @@ fn shape<T: comem::Element + PartialEq + std::fmt::Debug>(comem: &Comem, value: 
             t.barrier();
             let part = comem::share(len, other(1), t.count());
             let values: Vec<T> = part.clone().map(|i| value(i + 1)).collect();
-            if t.id() % 2 == 0 {
+            if t.id().is_multiple_of(2) {
                 array.write_from(t, part.start, &values);
             } else {
                 // SAFETY: each thread has a part of its own.
                 unsafe { array.range_mut(t, part, |lent| lent.copy_from_slice(&values)) };
             }
             t.barrier();
-            // SAFETY: nobody writes.
             let is_right = |lent: &[T]| lent.iter().enumerate().all(|(i, found)| *found == value(i + 1));
-            assert!(unsafe { array.range(t, 0..len, is_right) });
+            // SAFETY: nobody writes.
+            let all_are_right = unsafe { array.range(t, 0..len, is_right) };
+            assert!(all_are_right);
             t.barrier();
         });
     }
@@ -160,6 +161,10 @@ fn killed(comem: &Comem) {
                 });
             }
         }
-        (0..).for_each(|round| array.write(t, 16 + t.id(), round + array.read(t, 17)));
+        let mut round = 0;
+        loop {
+            array.write(t, 16 + t.id(), round + array.read(t, 17));
+            round += 1;
+        }
     });
 }
