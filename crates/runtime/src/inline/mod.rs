@@ -224,7 +224,8 @@ fn needs_checks(config: &crate::config::Config) -> String {
     };
     format!(
         "{asked} needs a program whose code checks its own accesses, and this one does not{objects}: build it with \
-         comem-cc --inline or comem-cxx --inline (C and C++), or choose another engine and detector"
+         comem-cc --inline or comem-cxx --inline (C and C++), or run it on pages, as programs in Fortran, Python and \
+         Rust are: --engine hlrc, scope or msi, without --detector inline"
     )
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a node said, and which node.
 pub type Said = (usize, Option<FromNode>);
@@ -134,6 +134,22 @@ impl Cluster {
         });
     }
 
+    /// As [`Cluster::finish`] where a node is killed meanwhile; also, how long the others lived on.
+    pub fn finish_after_the_end_of(self, node: usize) -> (Duration, Outcome) {
+        let pid = self.nodes[node].id();
+        let watch = std::thread::spawn(move || {
+            // SAFETY: all zeros are a value of this plain type.
+            let mut how: libc::siginfo_t = unsafe { std::mem::zeroed() };
+            // SAFETY: waits for a child of this process, and leaves its end for others to collect.
+            let waited = unsafe { libc::waitid(libc::P_PID, pid, &raw mut how, libc::WEXITED | libc::WNOWAIT) };
+            assert_eq!(waited, 0, "{}", std::io::Error::last_os_error());
+            Instant::now()
+        });
+        let outcome = self.finish();
+        let over = Instant::now();
+        (over - watch.join().expect("it ended"), outcome)
+    }
+
     /// Returns when all nodes have ended.
     pub fn finish(self) -> Outcome {
         let (mut failures, mut stats) = (HashMap::new(), HashMap::new());
@@ -147,4 +163,23 @@ impl Cluster {
         }
         outcome
     }
+}
+
+/// What the others notice within two seconds; `tried` gives how long one try took. Where other work has the processors,
+/// any try may take longer. Silence alone would tell after ten seconds.
+#[track_caller]
+pub fn is_within_two_seconds(what: &str, tried: impl Fn() -> Duration) {
+    let mut took: Vec<Duration> = Vec::new();
+    while took.len() < 5 && took.iter().all(|took| *took >= Duration::from_secs(2)) {
+        took.push(tried());
+    }
+    let limit = if is_busy() { Duration::from_secs(8) } else { Duration::from_secs(2) };
+    assert!(took.iter().any(|took| *took < limit), "{what}: {took:?}");
+}
+
+/// Whether more is ready to run on this machine than it has processors, besides this program.
+fn is_busy() -> bool {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let running = load.split(' ').nth(3).and_then(|word| word.split('/').next()?.parse::<usize>().ok());
+    running.unwrap_or(0) > std::thread::available_parallelism().map_or(1, usize::from)
 }
