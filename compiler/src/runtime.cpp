@@ -147,7 +147,8 @@ Value *Runtime::load(IRBuilder<> &at, Value *address, Type *type) {
     Function &f = *at.GetInsertBlock()->getParent();
     AllocaInst *by_address = slot(f, 0);
     if (bytes > SLOT_BYTES) {
-        refuse(*by_address->getFunction(), at.getCurrentDebugLocation(), "a load of more than 64 bytes at once has no check");
+        refuse(*by_address->getFunction(), at.getCurrentDebugLocation(),
+               "a load of more than 64 bytes at once has no check");
     }
     cold(at, "__comem_inline_load", at.getVoidTy(), 0, {address, by_address, at.getInt64(bytes)});
     return at.CreateAlignedLoad(type, by_address, Align(16));
@@ -164,7 +165,8 @@ void Runtime::store(IRBuilder<> &at, Value *address, Value *value) {
     }
     AllocaInst *by_address = slot(*at.GetInsertBlock()->getParent(), 0);
     if (bytes > SLOT_BYTES) {
-        refuse(*by_address->getFunction(), at.getCurrentDebugLocation(), "a store of more than 64 bytes at once has no check");
+        refuse(*by_address->getFunction(), at.getCurrentDebugLocation(),
+               "a store of more than 64 bytes at once has no check");
     }
     at.CreateAlignedStore(value, by_address, Align(16));
     cold(at, "__comem_inline_store", at.getVoidTy(), 0, {address, by_address, at.getInt64(bytes)});

@@ -14,7 +14,9 @@ fn clang(version: &str) -> String {
         "#!/bin/bash
 if [ \"$1\" = --version ]; then echo '{version}'; exit; fi
 arguments=()
-for word; do case $word in -fpass-plugin=*) ;; --driver-mode=*) ;; *) arguments+=(\"$word\") ;; esac; done
+for word; do case $word in
+    -fpass-plugin=*|--driver-mode=*|--*-no-unused-arguments|-Rpass=*) ;;
+    *) arguments+=(\"$word\") ;; esac; done
 echo \"${{COMEM_INLINE_VERIFY-unset}} $*\" >called
 exec cc \"${{arguments[@]}}\"
 "
@@ -122,6 +124,11 @@ fn without_a_plugin_nothing_is_compiled() {
     Bench::refused(&with(&bench.scratch.path("a.c")), &["is no plug-in of Comem: it does not say which LLVM"]);
     bench.write("other.so", "comem-inline-plugin llvm=20 abi=2");
     Bench::refused(&with(&bench.scratch.path("other.so")), &["is for LLVM 20, and", "is of version 19"]);
+    for (text, version) in [("llvm=19 abi=1", 1), ("llvm=19", 0)] {
+        bench.write("old.so", &format!("comem-inline-plugin {text}"));
+        let parts = [&format!("old.so makes checks of version {version}, and this Comem knows version 2"), "with make"];
+        Bench::refused(&with(&bench.scratch.path("old.so")), &parts);
+    }
     assert!(!bench.exists("a.o"));
 }
 
@@ -149,7 +156,8 @@ fn the_plugin_and_its_orders_reach_clang() {
     let called = || std::fs::read_to_string(bench.scratch.path("called")).unwrap();
     assert!(bench.cc_inline(&["-c", "a.c", "-D_FORTIFY_SOURCE=2"]).status.success());
     let plain = called();
-    assert!(plain.starts_with("0 -fpass-plugin=/") && plain.contains("plugin.so -I"), "{plain}");
+    assert!(plain.starts_with("0 -fpass-plugin=/") && plain.contains("plugin.so --start-no-unused"), "{plain}");
+    assert!(plain.contains(" -Rpass=comem-inline --end-no-unused-arguments -I"), "{plain}");
     assert!(plain.trim_end().ends_with("-D_FORTIFY_SOURCE=2 -U_FORTIFY_SOURCE"), "{plain}");
     assert!(bench.cc_inline(&["-c", "a.c", "--inline-verify"]).status.success());
     assert!(called().starts_with("1 -fpass-plugin="), "{}", called());
@@ -219,7 +227,10 @@ fn libraries_without_checks_get_one_warning() {
     let direct = "int g(void); int main(void) { return g(); }";
     bench.object("main.o", &checked(direct, &format!("{RECORD} calls=g,elsewhere")));
     let text = err(&bench.cc_inline(&["main.o", "-L.", "-lg", "-o", "p"]));
-    assert!(text.lines().count() == 2 && text.contains("get pointers that may be shared: g;"), "{text}");
+    assert!(
+        text.lines().count() == 2 && text.contains("get pointers that may be shared: g;"),
+        "{text}"
+    );
     let text = err(&bench.cc_inline(&["main.o", "-L.", "-lg", "-o", "p", "--inline-trust", "libg.so"]));
     assert_eq!(text, "", "whoever trusts a library trusts its functions");
 }
@@ -272,7 +283,10 @@ fn the_real_plugin_tells_what_the_driver_reads() {
     let output = cc(&["main.c", "a.o", "-o", "p", "--inline-counts"]);
     let text = err(&output);
     assert!(output.status.success() && text.lines().count() == 1, "{text}");
-    assert!(text.contains("get pointers that may be shared: strsep; give them private copies"), "{text}");
+    assert!(
+        text.contains("get pointers that may be shared: strsep; give them private copies"),
+        "{text}"
+    );
     let counts = out(&output);
     let row = counts.lines().find(|line| line.starts_with("a.c")).expect("a row for a.c");
     let numbers: Vec<&str> = row.split_whitespace().skip(1).collect();
@@ -285,4 +299,12 @@ fn the_real_plugin_tells_what_the_driver_reads() {
     bench.write("asm.c", "void g(int *p) {\n    __asm__(\"movl $1, (%0)\" :: \"r\"(p) : \"memory\");\n}\n");
     let asm = cc(&["-c", "asm.c"]);
     assert!(!asm.status.success() && err(&asm).contains("asm.c:2"), "{}", err(&asm));
+    // Without -g, and not the function's line.
+    let code = "struct b { long a[3]; };\nvoid g(struct b *p, struct b *q) {\n    __atomic_store(p, q, 5);\n}\n";
+    bench.write("big.c", code);
+    let big = cc(&["-c", "big.c", "-Weverything"]);
+    assert!(!big.status.success() && err(&big).contains("big.c:3:5: error: comem --inline"), "{}", err(&big));
+    bench.write("n.s", ".text\nnop\n");
+    let assembly = cc(&["-c", "n.s", "-Werror", "--inline-trust", "n.s"]);
+    assert!(!err(&assembly).contains("Rpass"), "{}", err(&assembly));
 }

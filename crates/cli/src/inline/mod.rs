@@ -27,6 +27,10 @@ use toolchain::{Clang, Plugin};
 
 /// Flags with which no linker runs.
 const NO_LINKER: [&str; 8] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "--help"];
+/// Makes clang keep the line of each instruction, which errors of the plug-in name, and leave nothing of them in the
+/// object. It asks for remarks of an optimisation that there is not. The program's own `-Rpass` and `-g`, which come
+/// behind, do the same. Without the brackets clang would warn where it compiles nothing.
+const KEEP_LINES: [&str; 3] = ["--start-no-unused-arguments", "-Rpass=comem-inline", "--end-no-unused-arguments"];
 /// How sources in assembly are called.
 const ASSEMBLY: [&str; 4] = ["s", "S", "sx", "asm"];
 /// How sources in Fortran are called, which clang hands to another compiler.
@@ -110,6 +114,7 @@ pub fn compile(language: Language, options: &Options) -> Outcome<i32> {
     let places = Places::find()?;
     let plugin = Plugin::find(&clang)?;
     let mut line = vec![plugin.flag()];
+    line.extend(KEEP_LINES.map(OsString::from));
     line.extend(cc::command_line(&places, &options.rest));
     // The functions that check lengths would be more names to stand before. This comes behind the program's own flags.
     line.push("-U_FORTIFY_SOURCE".into());

@@ -4,6 +4,7 @@
 //! `libcomem_inline.so` beside this command, in the directory `lib` next to its own, as installed, or in
 //! `out/compiler` of the source tree.
 
+use super::records::ABI;
 use crate::cc::{self, Language};
 use crate::failure::{Failure, Outcome};
 use std::ffi::OsString;
@@ -20,8 +21,9 @@ pub const PLUGIN: &str = "COMEM_INLINE_PLUGIN";
 /// The version of LLVM that the plug-in is written for.
 pub const LLVM_MAJOR: u32 = 19;
 const LIBRARY: &str = "libcomem_inline.so";
-/// What stands in the plug-in's file before the major version of the LLVM that it was built with.
-const MARK: &[u8] = b"comem-inline-plugin llvm=";
+/// What stands in the plug-in's file before the major version of the LLVM that it was built with, and behind that
+/// before the version of the checks that it makes.
+const MARKS: [&[u8]; 2] = [b"comem-inline-plugin llvm=", b" abi="];
 const INSTALL: &str = "install it (sudo apt-get install clang-19), or name one in COMEM_CLANG";
 
 /// A clang that runs here.
@@ -101,6 +103,8 @@ pub struct Plugin {
     pub path: PathBuf,
     /// The major version of the LLVM that it was built with.
     pub major: u32,
+    /// The version of its checks.
+    pub abi: u32,
 }
 
 impl Plugin {
@@ -114,6 +118,16 @@ impl Plugin {
                 format!("name a clang {} in COMEM_CLANG, or build the plug-in with that LLVM", plugin.major),
             ));
         }
+        if plugin.abi != ABI {
+            return Err(Failure::usage(
+                format!(
+                    "{} makes checks of version {}, and this Comem knows version {ABI}",
+                    plugin.path.display(),
+                    plugin.abi
+                ),
+                "build the plug-in of this Comem with make, or name it in COMEM_INLINE_PLUGIN",
+            ));
+        }
         Ok(plugin)
     }
 
@@ -125,8 +139,8 @@ impl Plugin {
             Failure::usage(format!("{} is no plug-in of Comem: {what}", path.display()), advice)
         };
         let file = std::fs::read(&path).map_err(|error| unfit(error.to_string()))?;
-        let major = marked(&file).ok_or_else(|| unfit("it does not say which LLVM it is for".to_string()))?;
-        Ok(Plugin { path, major })
+        let (major, abi) = marked(&file).ok_or_else(|| unfit("it does not say which LLVM it is for".to_string()))?;
+        Ok(Plugin { path, major, abi })
     }
 
     fn path() -> Outcome<PathBuf> {
@@ -155,11 +169,19 @@ impl Plugin {
     }
 }
 
-/// The number behind the mark in a plug-in's file.
-fn marked(file: &[u8]) -> Option<u32> {
-    let at = file.windows(MARK.len()).position(|part| part == MARK)? + MARK.len();
-    let digits: String = file[at..].iter().map(|byte| char::from(*byte)).take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
+/// The numbers behind the marks in a plug-in's file: LLVM's, and that of the checks, 0 where there is none.
+fn marked(file: &[u8]) -> Option<(u32, u32)> {
+    let [llvm, abi] = MARKS;
+    let at = file.windows(llvm.len()).position(|part| part == llvm)? + llvm.len();
+    let (major, rest) = number(&file[at..])?;
+    let version = rest.strip_prefix(abi).and_then(number).map_or(0, |(version, _)| version);
+    Some((major, version))
+}
+
+/// The number at the start of a text, and what comes behind it.
+fn number(text: &[u8]) -> Option<(u32, &[u8])> {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    Some((std::str::from_utf8(&text[..end]).ok()?.parse().ok()?, &text[end..]))
 }
 
 #[cfg(test)]
@@ -172,7 +194,8 @@ mod tests {
         assert_eq!(major_of("clang version 20.0.0git\n"), Some(20));
         assert_eq!(major_of("cc (Debian 12.2.0-14) 12.2.0\n"), None);
         assert_eq!(major_of(""), None);
-        assert_eq!(marked(b"\x7fELF..comem-inline-plugin llvm=19 abi=2\0"), Some(19));
+        assert_eq!(marked(b"\x7fELF..comem-inline-plugin llvm=19 abi=2u\0"), Some((19, 2)));
+        assert_eq!(marked(b"comem-inline-plugin llvm=19\0 abi=2"), Some((19, 0)), "one from before there was a number");
         assert_eq!(marked(b"comem-inline-plugin llvm="), None);
         assert_eq!(marked(b"another file"), None);
     }
