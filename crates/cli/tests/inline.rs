@@ -228,9 +228,14 @@ fn libraries_without_checks_get_one_warning() {
     bench.object("main.o", &checked(direct, &format!("{RECORD} calls=g,elsewhere")));
     let text = err(&bench.cc_inline(&["main.o", "-L.", "-lg", "-o", "p"]));
     assert!(
-        text.lines().count() == 2 && text.contains("get pointers that may be shared: g;"),
+        text.lines().count() == 2 && text.contains("get pointers that may be shared: g (called in main.c);"),
         "{text}"
     );
+    // A second module that calls it, and one that does not.
+    bench.object("a.o", &checked("int a;", "abi=2 module=a.c loads=0/0 stores=0/0 calls=g"));
+    bench.object("b.o", &checked("int b;", "abi=2 module=b.c loads=0/0 stores=0/0 calls=elsewhere"));
+    let text = err(&bench.cc_inline(&["main.o", "b.o", "a.o", "-L.", "-lg", "-o", "p"]));
+    assert!(text.contains("may be shared: g (called in a.c, main.c); give"), "{text}");
     let text = err(&bench.cc_inline(&["main.o", "-L.", "-lg", "-o", "p", "--inline-trust", "libg.so"]));
     assert_eq!(text, "", "whoever trusts a library trusts its functions");
 }
@@ -284,7 +289,7 @@ fn the_real_plugin_tells_what_the_driver_reads() {
     let text = err(&output);
     assert!(output.status.success() && text.lines().count() == 1, "{text}");
     assert!(
-        text.contains("get pointers that may be shared: strsep; give them private copies"),
+        text.contains("get pointers that may be shared: strsep (called in main.c); give them private copies"),
         "{text}"
     );
     let counts = out(&output);

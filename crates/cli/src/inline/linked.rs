@@ -3,12 +3,15 @@
 use super::records::{ABI, Content, Record, dynamic_symbols};
 use crate::failure::Failure;
 use object::read::archive::ArchiveFile;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Makes linkers name every file that they take, and of archives every member, on standard output.
 pub const TRACE: [&str; 2] = ["-Wl,--trace", "-Wl,--trace"];
+/// Modules that a warning names for a function.
+const CALLERS_SHOWN: usize = 3;
 /// What a compiler adds of its own.
 const STARTUP: [&str; 9] =
     ["crt0.o", "crt1.o", "crti.o", "crtn.o", "Scrt1.o", "rcrt1.o", "gcrt1.o", "grcrt1.o", "Mcrt1.o"];
@@ -100,8 +103,8 @@ pub struct Findings {
     bitcode: Vec<String>,
     /// Archives' members and shared libraries without checks.
     libraries: Vec<String>,
-    /// Functions outside of the program that get pointers which may be shared.
-    calls: Vec<String>,
+    /// Functions outside of the program that get pointers which may be shared, each with the modules that call it.
+    calls: BTreeMap<String, BTreeSet<String>>,
     /// So many modules have no record in the program, though they were compiled for it.
     lost: usize,
     /// The program's records.
@@ -147,11 +150,11 @@ impl Findings {
         }
         found.lost = (expected + gone).saturating_sub(unchecked_sources + found.records.len());
         let imported = dynamic_symbols(&product, true);
-        let mut calls: Vec<&String> = found.records.iter().flat_map(|record| &record.calls).collect();
-        calls.retain(|name| imported.contains(name) && !trusted.contains(name));
-        calls.sort();
-        calls.dedup();
-        found.calls = calls.into_iter().cloned().collect();
+        for record in &found.records {
+            for name in record.calls.iter().filter(|name| imported.contains(name) && !trusted.contains(name)) {
+                found.calls.entry(name.clone()).or_default().insert(record.module.clone());
+            }
+        }
         found
     }
 
@@ -196,11 +199,21 @@ impl Findings {
         if !self.calls.is_empty() {
             warnings.push(format!(
                 "these functions have no checks, and get pointers that may be shared: {}; give them private copies",
-                self.calls.join(", ")
+                self.calls.iter().map(|(name, modules)| called(name, modules)).collect::<Vec<_>>().join(", ")
             ));
         }
         warnings
     }
+}
+
+/// `strsep (called in a.c, b.c, c.c and 2 more)`.
+fn called(function: &str, modules: &BTreeSet<String>) -> String {
+    let shown: Vec<&str> = modules.iter().take(CALLERS_SHOWN).map(String::as_str).collect();
+    let more = match modules.len() - shown.len() {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    format!("{function} (called in {}{more})", shown.join(", "))
 }
 
 fn is_systems(file: &Path) -> bool {
@@ -269,10 +282,16 @@ mod tests {
             let text = found.failure().expect("a failure").to_string();
             assert!(text.contains(part), "{text}");
         }
-        let fine = Findings { libraries: names(), calls: vec!["f".to_string()], ..Findings::default() };
+        let modules = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<BTreeSet<_>>();
+        let calls = BTreeMap::from([
+            ("f".to_string(), modules(&["a.c"])),
+            ("g".to_string(), modules(&["a.c", "b.c", "c.c", "d.c", "e.c"])),
+        ]);
+        let fine = Findings { libraries: names(), calls, ..Findings::default() };
         assert_eq!(fine.failure(), None);
         let warnings = fine.warnings();
         assert!(warnings[0].contains("no checks, so they may not touch shared memory: x.o, y.o"), "{warnings:?}");
-        assert!(warnings[1].contains("may be shared: f;"), "{warnings:?}");
+        let called = "may be shared: f (called in a.c), g (called in a.c, b.c, c.c and 2 more); give them";
+        assert!(warnings[1].contains(called), "{warnings:?}");
     }
 }
