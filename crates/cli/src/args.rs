@@ -12,6 +12,7 @@ use crate::choice::{EngineChoice, backbone_or_auto};
 use crate::control::{Job, var};
 use crate::failure::{Failure, Outcome, exit};
 use crate::misspelt;
+use crate::sys::outputs::check_writable;
 use clap::builder::{BoolishValueParser, PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use comem::bind::Bind;
@@ -415,7 +416,8 @@ pub struct DoctorArgs {
 pub fn parse() -> Result<Cli, Failure> {
     Cli::try_parse().map_err(|error| {
         if error.exit_code() == 0 {
-            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            let mut out = std::io::stdout();
+            let printed = check_writable(&out).and_then(|()| error.print()).and_then(|()| out.flush());
             let trouble = printed.err().and_then(|why| Failure::of_output(&why));
             return trouble.unwrap_or_else(|| std::process::exit(exit::SUCCESS));
         }

@@ -80,7 +80,10 @@ impl Failure {
     }
     /// Standard output takes no more. `None` where that is because nobody reads it: then nothing is to be said.
     pub fn of_output(why: &std::io::Error) -> Option<Failure> {
-        let advice = "make room there, or send the output elsewhere";
+        let advice = match why.raw_os_error() {
+            Some(libc::EBADF) => "it is closed: send the output to a file, or to /dev/null if nobody wants it",
+            _ => "make room there, or send the output elsewhere",
+        };
         let failure = || Failure::new(exit::INTERNAL, format!("cannot write standard output: {why}"), advice);
         (why.kind() != std::io::ErrorKind::BrokenPipe).then(failure)
     }

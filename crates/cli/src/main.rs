@@ -115,7 +115,8 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
 /// Prints a text; a reader who has heard enough is no failure.
 fn show(text: &(impl AsRef<[u8]> + ?Sized)) -> Outcome<()> {
     let mut out = std::io::stdout();
-    let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
+    let written = sys::outputs::check_writable(&out).and_then(|()| out.write_all(text.as_ref()));
+    let written = written.and_then(|()| out.flush());
     written.or_else(|why| Failure::of_output(&why).map_or(Ok(()), Err))
 }
 

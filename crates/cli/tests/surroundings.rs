@@ -208,6 +208,36 @@ fn so_it_is_for_what_the_other_commands_print_and_who_reads_no_more_is_none() {
     }
 }
 
+/// Rust opens `/dev/null` in place of a closed output, where all of this would be lost with status 0.
+#[test]
+fn what_is_written_to_a_closed_output_is_an_error_and_nothing_to_write_is_none() {
+    let scratch = Scratch::new();
+    let run = r#"{"schema": 1, "command": ["prog"], "wall_s": 1.0, "nodes": [{"node": 0, "time_us": {}}]}"#;
+    std::fs::write(scratch.path("run.json"), run).unwrap();
+    let with_closed = |arguments: &str, closed: &str| {
+        let mut command = bash(&scratch, &format!("exec \"$0\" {arguments} {closed}"));
+        let output = wait(command.stderr(Stdio::piped()).spawn().unwrap());
+        (output.status.code(), err(&output))
+    };
+    for arguments in ["run -n 2 echo hello", "run --dry-run true", "report run.json", "doctor", "--version", "--help"] {
+        for closed in [">&-", "<&- >&-"] {
+            let (status, said) = with_closed(arguments, closed);
+            assert_eq!(status, Some(6), "{arguments} {closed}: {said}");
+            let last = said.lines().last().unwrap_or_default();
+            let words =
+                ["comem: cannot write standard output: Bad file descriptor", "it is closed: send the output to"];
+            assert!(words.iter().all(|words| last.contains(words)), "{arguments} {closed}: {said}");
+        }
+    }
+    let (status, said) = with_closed("run --stats - echo hello", ">&-");
+    assert_eq!(status, Some(6), "{said}");
+    assert!(said.contains("comem: cannot write the statistics to /dev/stdout"), "{said}");
+    for (arguments, closed) in [("run true", ">&-"), ("run echo hello", ">/dev/null"), ("report run.json", "<&-")] {
+        let (status, said) = with_closed(arguments, closed);
+        assert_eq!(status, Some(0), "{arguments} {closed}: {said}");
+    }
+}
+
 #[test]
 fn an_error_that_nobody_can_be_told_of_has_its_status() {
     let scratch = Scratch::new();

@@ -6,8 +6,10 @@
 //! | [`signals`] | signals as something to wait for |
 //! | [`process`] | how a process ends, process groups, strays |
 //! | [`host`] | names and limits of this host |
+//! | [`outputs`] | a standard output that was closed |
 
 pub mod host;
+pub mod outputs;
 pub mod poll;
 pub mod process;
 pub mod signals;
