@@ -63,10 +63,11 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value
 }
 
-/// How this node notices accesses to shared memory; `explicit` where it has none to notice.
+/// How this node notices accesses to shared memory; `explicit` where it has none to notice, or objects alone.
 fn detector(node: &Node) -> &'static str {
     if node.config.has_lines() {
-        return crate::config::INLINE;
+        let is_checked = crate::inline::hazards::is_checked();
+        return if is_checked { crate::config::INLINE } else { "explicit" };
     }
     node.shared().and_then(|s| s.views.as_ref()).map_or("explicit", |v| v.detector.name())
 }

@@ -21,7 +21,7 @@ pub fn single(run: &Run, rows: usize) -> String {
     text += "\nmessages and synchronisation\n";
     text += &counters(run, &MESSAGE_COUNTERS, |node| Some(&node.messages));
     if run.has_lines() {
-        text += "\nchecks in the program's own code that missed, and operations on other nodes' memory (direct)\n";
+        text += "\nchecks that missed, and operations on other nodes' memory (direct)\n";
         text += &counters(run, &LINE_COUNTERS, |node| Some(node.lines.as_slice()));
         text += "\nregions whose accesses are checked, over all nodes\n";
         text += &line_regions(run, rows);

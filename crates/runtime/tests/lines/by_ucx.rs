@@ -67,3 +67,12 @@ fn a_node_that_is_killed_with_an_entry_locked_is_named() {
         }
     }
 }
+
+#[test]
+fn objects_hold_what_was_written() {
+    for (role, transports) in [("object-shapes", TRANSPORTS[1]), ("object-sums", TRANSPORTS[0])] {
+        if is_there() {
+            all_well(&direct(role, 2, &settings(transports, "64")).finish());
+        }
+    }
+}

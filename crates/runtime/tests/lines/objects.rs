@@ -119,8 +119,8 @@ fn shape<T: comem::Element + PartialEq + std::fmt::Debug>(comem: &Comem, value: 
             t.barrier();
             let is_right = |lent: &[T]| lent.iter().enumerate().all(|(i, found)| *found == value(i + 1));
             // SAFETY: nobody writes.
-            let all_are_right = unsafe { array.range(t, 0..len, is_right) };
-            assert!(all_are_right);
+            let are_right = unsafe { array.range(t, 0..len, is_right) };
+            assert!(are_right);
             t.barrier();
         });
     }
@@ -161,10 +161,8 @@ fn killed(comem: &Comem) {
                 });
             }
         }
-        let mut round = 0;
         loop {
-            array.write(t, 16 + t.id(), round + array.read(t, 17));
-            round += 1;
+            array.write(t, 16 + t.id(), 1 + array.read(t, 17));
         }
     });
 }
