@@ -652,7 +652,7 @@ mod tests {
             ("-n", "1025", "at most 1024 nodes"),
             ("-n", "x", "from 1 to 1024"),
             ("-t", "257", "at most 256 threads"),
-            ("--engine", "magic", "owner, broadcast and msi"),
+            ("--engine", "magic", "owner, broadcast, msi and direct"),
             ("--backbone", "ucx", "this version has udp and shm; --one-sided ucx"),
             ("--detector", "page", "uffd-async, uffd and mprotect"),
             ("--cache", "much", "64M"),

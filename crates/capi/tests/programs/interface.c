@@ -233,7 +233,7 @@ static void check_errors(void) {
     CHECK(comem_create(&array, 0, 1, NULL) == COMEM_E_ARRAY && reports == 0);
     options.engine = "telepathy";
     CHECK(comem_create(&array, 4, 10, &options) == COMEM_E_ARRAY);
-    CHECK(strstr(comem_last_error(), "owner, broadcast and msi") != NULL);
+    CHECK(strstr(comem_last_error(), "owner, broadcast, msi and direct") != NULL);
     region.engine = "telepathy";
     CHECK(comem_alloc_with(10, &region) == NULL && reported(COMEM_E_ARGUMENT));
     CHECK(strstr(comem_last_error(), "hlrc, scope and msi") != NULL);
