@@ -159,6 +159,25 @@ fn a_program_without_checks_is_told_how_to_get_them() {
     says(&said, &["scope keeps pages"]);
 }
 
+/// No code in Fortran has checks, so it would lose what it stores.
+#[test]
+fn a_program_in_fortran_is_refused_and_runs_on_pages() {
+    if !common::has("gfortran") {
+        return println!("SKIP: a program in Fortran under inline: there is no gfortran");
+    }
+    let program = common::scratch().join("heat-f90");
+    let mut compile = Command::new(common::library().join("comem-fc"));
+    compile.env_remove("COMEM_FC").env("XDG_CACHE_HOME", common::scratch()).arg("-O1").arg("-o").arg(&program);
+    common::run(compile.arg(common::root().join("examples/heat.f90")));
+    for (options, name) in [(&MSI[2..], "the detector inline"), (&MSI, "the detector inline"), (&DIRECT, "direct")] {
+        for nodes in ["1", "2"] {
+            let said = refused(launch(&[options, &["-n", nodes]].concat()).arg(&program), 3);
+            says(&said, &[name, "comem-cc --inline", "Fortran, Python and Rust", "--engine hlrc, scope or msi"]);
+        }
+    }
+    common::run(launch(&["-n", "2", "--engine", "msi"]).arg(&program));
+}
+
 #[test]
 fn accesses_that_are_mistakes_end_the_node_with_a_sentence() {
     for (engine, (mistake, words)) in [&MSI[..], &DIRECT].into_iter().flat_map(|engine| MISTAKES.map(|it| (engine, it)))
