@@ -96,7 +96,7 @@ static void revoke_unit(size_t unit, int keep_copy) {
         invalid[unit] = 1;
     }
     set_entries(unit, NOT_EXCLUSIVE);
-    if (on && atomic_fetch_add(&revoked, 1) % 4 == 0) locked[unit] = 1;
+    if (atomic_fetch_add(&revoked, 1) % 4 == 0 && on) locked[unit] = 1;
 }
 
 /* `lock` is held: takes some unit away, as likely as not one that was in use lately. */

@@ -131,12 +131,15 @@ for debug in $lines -g; do
     refuses "intrinsic$debug" 3 "has no check" -mavx $debug <<<'typedef double v4 __attribute__((vector_size(32)));
 typedef long long m4 __attribute__((vector_size(32))); v4 f(v4 *p, m4 m) {
     return __builtin_ia32_maskloadpd256(p, m); }'
-    refuses "libatomic$debug" 2 "of libatomic has no check" $debug <<<'struct t { long a[3]; }; void f(struct t *p, struct t *x) {
+    refuses "libatomic$debug" 3 "of libatomic has no check" $debug <<<'struct t { long a[3]; };
+void f(struct t *p, struct t *x) {
     __atomic_store(p, x, 5); }'
-    refuses "wide-load$debug" 3 "a load of more than 64 bytes" $debug <<<'typedef double v16 __attribute__((vector_size(128)));
+    refuses "wide-load$debug" 4 "a load of more than 64 bytes" $debug <<<'
+typedef double v16 __attribute__((vector_size(128)));
 double f(v16 *p) { double other = 3;
     v16 x = *p + 1; return x[3] * x[2] + other; }'
-    refuses "wide-store$debug" 4 "a store of more than 64 bytes" $debug <<<'typedef double v16 __attribute__((vector_size(128)));
+    refuses "wide-store$debug" 5 "a store of more than 64 bytes" $debug <<<'
+typedef double v16 __attribute__((vector_size(128)));
 void f(v16 *p, double by) {
     v16 x; for (int i = 0; i < 16; i++) x[i] = by;
     *p = x; }'
@@ -147,8 +150,9 @@ void f(struct t *p, struct t *x) {
 done
 refuses assembly-without-lines 2 "inline assembly may touch shared memory" <<<'void f(int *p) {
     __asm__ volatile("incl (%0)" : : "r"(p) : "memory"); }'
-refuses intrinsic-without-lines 2 "has no check" -mavx <<<'typedef double v4 __attribute__((vector_size(32))); typedef long long m4
-    __attribute__((vector_size(32))); v4 f(v4 *p, m4 m) {
+refuses intrinsic-without-lines 3 "has no check" -mavx <<<'typedef double v4 __attribute__((vector_size(32)));
+typedef long long m4 __attribute__((vector_size(32)));
+v4 f(v4 *p, m4 m) {
     return __builtin_ia32_maskloadpd256(p, m); }'
 refuses assembly-on-an-address 2 "inline assembly may touch shared memory" <<<'long f(long p) { long x;
     __asm__("movq 8(%1), %0" : "=r"(x) : "r"(p)); return x; }'
