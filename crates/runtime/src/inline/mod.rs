@@ -214,7 +214,7 @@ pub(crate) fn refuse_unchecked_memory(config: &crate::config::Config) -> Result<
     if hazards::is_checked() {
         return Ok(());
     }
-    Err(Error::Misuse(needs_checks(config)))
+    Err(Error::Start(needs_checks(config)))
 }
 
 fn needs_checks(config: &crate::config::Config) -> String {
