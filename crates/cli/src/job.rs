@@ -760,8 +760,8 @@ impl<'a> Running<'a> {
         self.ending.is_none() && !self.closing
     }
 
-    /// The job ends, and no host whose words reach this one has nodes left: from the others nothing will be heard. Their
-    /// agents and nodes find out by themselves.
+    /// The job ends, and no host whose words reach this one has nodes left: from the others nothing will be heard.
+    /// Their agents and nodes find out by themselves.
     fn give_up_silent_hosts(&mut self) {
         if self.ending.is_none() {
             return;

@@ -10,7 +10,7 @@
 //! | [`auth`] | the keyed tag of a datagram |
 //! | [`faults`] | which datagrams a lossy network would harm, by seed |
 //! | [`sync`] | barriers, locks, reductions, flags |
-//! | [`coherence`] | the engines: `owner`, `broadcast` and `msi` of objects; `hlrc`, `scope` and `msi` of pages; `direct` of lines |
+//! | [`coherence`] | the engines of objects (`owner`, `broadcast`, `msi`), pages (`hlrc`, `scope`) and lines (`direct`) |
 //! | [`node`] | start-up and membership; which machine a message is for |
 //! | [`outbox`] | what a step wants done: sends, wake-ups |
 //! | [`rules`] | the ordering rules, which tests may switch off one by one |

@@ -33,7 +33,8 @@ unsafe impl<T: Element, const N: usize> Element for [T; N] {}
 /// An array that all nodes share. Copies of it on all nodes name the same elements.
 ///
 /// `read` and `write` are atomic for elements of any size and, under the engines `owner`, `msi` and `direct`,
-/// sequentially consistent (DSM/IP, section 3.1). Element types wider than eight bytes are accessed under a lock of their unit.
+/// sequentially consistent (DSM/IP, section 3.1). Element types wider than eight bytes are accessed under a lock of
+/// their unit.
 #[derive(Debug)]
 pub struct SharedArray<T: Element> {
     data: *mut T,

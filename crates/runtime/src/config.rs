@@ -235,8 +235,8 @@ fn engines(text: &str) -> Result<(Engine, PageEngine), String> {
         (Ok(objects), Err(_)) => Ok((objects, PageEngine::default())),
         (Err(_), Ok(pages)) => Ok((Engine::default(), pages)),
         (Err(_), Err(_)) => Err(format!(
-            "there is no engine {text:?}; for objects there are owner, broadcast, msi and direct, for pages hlrc, scope and msi, \
-             for lines direct and msi"
+            "there is no engine {text:?}; for objects there are owner, broadcast, msi and direct, for pages hlrc, \
+             scope and msi, for lines direct and msi"
         )),
     }
 }

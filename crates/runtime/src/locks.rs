@@ -61,8 +61,8 @@ impl Config {
     pub(crate) fn check_locks(&self) -> Result<()> {
         if self.locks == LockChoice::OneSided && self.nodes > 1 && !self.locks_are_one_sided() {
             return Err(Error::Start(format!(
-                "--locks one-sided needs nodes that reach one another's memory, and the backbone is {}; start all nodes \
-                 on one host with --backbone shm, or with --locks tokens",
+                "--locks one-sided needs nodes that reach one another's memory, and the backbone is {}; start all \
+                 nodes on one host with --backbone shm, or with --locks tokens",
                 self.backbone
             )));
         }
@@ -197,8 +197,8 @@ impl Thread {
         let mut operations = 0;
         let Some(at) = find(table, lock, &mut operations) else {
             return Err(Error::Misuse(format!(
-                "lock {} finds no place: {PLACES} other locks have their words at {}; use fewer names, or start the job \
-                 with --locks tokens",
+                "lock {} finds no place: {PLACES} other locks have their words at {}; use fewer names, or start the \
+                 job with --locks tokens",
                 Named(lock.0),
                 self.home().name_of(home)
             )));

@@ -83,81 +83,79 @@ fn bring(
     want: Want,
     access: &mut dyn FnMut(*mut u8),
 ) -> Result<()> {
-    {
-        let node = thread.home();
-        let (shared, all) = node.lines_of_all().ok_or_else(cannot_reach)?;
-        debug_assert!(!hazards::is_raised(), "who waits for another thread has lowered its hazard");
-        let (me, has_barrier) = (shared.me, all.own.has_barrier());
-        let site_of = |unit: &LineUnit| {
-            let layout = Layout { home: unit.home, nodes: shared.nodes };
-            Site { me, layout, lines: unit.lines as usize, has_barrier, biases_again: false }
-        };
-        let sites: SmallVec<[Site; 1]> = units.iter().map(site_of).collect();
-        let spans: SmallVec<[Span; 1]> = units.iter().map(Span::of).collect();
-        let (span, site) = (spans[0], sites[0]);
-        let is_told = Cell::new(false);
-        let is_lost = |sleeps: bool| {
-            if sleeps && !is_told.replace(true) {
-                thread.waits_long_for(Some(Waiting::Page(shared.page_of_line(all.own, span.line))));
-            }
-            node.goes_on().is_err()
-        };
-        let start = node.now();
-        let under_way = all.own.miss_of(thread.slot().index());
-        if let Some(word) = under_way {
-            let behind = spans.iter().map(|span| span.line + span.lines).max().unwrap_or(span.line);
-            word.store(LinesMemory::under_way(span.line..behind), Ordering::Relaxed);
+    let node = thread.home();
+    let (shared, all) = node.lines_of_all().ok_or_else(cannot_reach)?;
+    debug_assert!(!hazards::is_raised(), "who waits for another thread has lowered its hazard");
+    let (me, has_barrier) = (shared.me, all.own.has_barrier());
+    let site_of = |unit: &LineUnit| {
+        let layout = Layout { home: unit.home, nodes: shared.nodes };
+        Site { me, layout, lines: unit.lines as usize, has_barrier, biases_again: false }
+    };
+    let sites: SmallVec<[Site; 1]> = units.iter().map(site_of).collect();
+    let spans: SmallVec<[Span; 1]> = units.iter().map(Span::of).collect();
+    let (span, site) = (spans[0], sites[0]);
+    let is_told = Cell::new(false);
+    let is_lost = |sleeps: bool| {
+        if sleeps && !is_told.replace(true) {
+            thread.waits_long_for(Some(Waiting::Page(shared.page_of_line(all.own, span.line))));
         }
-        let mut here = Here {
-            me: shared.me,
-            memory: all.own,
-            span,
-            want,
-            access,
-            is_lost: &is_lost,
-            pause: Pause::new(std::ptr::from_ref(thread).addr()),
-            remote: 0,
-            retries: 0,
-        };
-        let or_lost = |refusal| match refusal {
-            Refusal::Lost => Ok(Outcome::Lost(None)),
-            Refusal::Failed(..) if node.hears_of_a_loss() => Ok(Outcome::Lost(None)),
-            refusal => Err(node.refused_in(known, &refusal)),
-        };
-        let ended = if let Some(reached) = node.ucx.get() {
-            let operations = Ucx::new(reached, (shared, all.own), known, &is_lost);
-            let mut reach = OneByOne { operations, wide_words: site.layout.wide_words(), loops_back: true };
-            run((&sites, &spans), &mut reach, &mut here, thread.counters()).or_else(or_lost)
-        } else if all.peers.is_some() {
-            let operations = Shm { memories: &all, region: lines_of(shared, all.own, known), is_lost: &is_lost };
-            let mut reach = OneByOne { operations, wide_words: site.layout.wide_words(), loops_back: false };
-            run((&sites, &spans), &mut reach, &mut here, thread.counters()).or_else(or_lost)
-        } else {
-            let mut reach = Emulated { post: Sockets::new(thread, known, span.line) };
-            thread.operation(|| run((&sites, &spans), &mut reach, &mut here, thread.counters()))
-        };
-        if let Some(word) = under_way {
-            word.store(0, Ordering::Release);
-        }
-        if is_told.get() {
-            thread.waits_long_for(None);
-        }
-        let span_ns = (node.now() - start).0;
-        if all.peers.is_some() || node.ucx.get().is_some() {
-            // Waits for other nodes count by themselves.
-            thread.counters().fetch_ns.add(span_ns);
-        }
-        known.costs.fetch_ns.fetch_add(span_ns, Ordering::Relaxed);
-        let costs = &known.line_costs;
-        let took = [(here.remote, &costs.remote_operations), (here.retries, &costs.retries)];
-        took.into_iter()
-            .filter(|(count, _)| *count > 0)
-            .for_each(|(count, sum)| _ = sum.fetch_add(count, Ordering::Relaxed));
-        match ended {
-            Ok(Outcome::Lost(_)) => node.goes_on(),
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        }
+        node.goes_on().is_err()
+    };
+    let start = node.now();
+    let under_way = all.own.miss_of(thread.slot().index());
+    if let Some(word) = under_way {
+        let behind = spans.iter().map(|span| span.line + span.lines).max().unwrap_or(span.line);
+        word.store(LinesMemory::under_way(span.line..behind), Ordering::Relaxed);
+    }
+    let mut here = Here {
+        me: shared.me,
+        memory: all.own,
+        span,
+        want,
+        access,
+        is_lost: &is_lost,
+        pause: Pause::new(std::ptr::from_ref(thread).addr()),
+        remote: 0,
+        retries: 0,
+    };
+    let or_lost = |refusal| match refusal {
+        Refusal::Lost => Ok(Outcome::Lost(None)),
+        Refusal::Failed(..) if node.hears_of_a_loss() => Ok(Outcome::Lost(None)),
+        refusal => Err(node.refused_in(known, &refusal)),
+    };
+    let ended = if let Some(reached) = node.ucx.get() {
+        let operations = Ucx::new(reached, (shared, all.own), known, &is_lost);
+        let mut reach = OneByOne { operations, wide_words: site.layout.wide_words(), loops_back: true };
+        run((&sites, &spans), &mut reach, &mut here, thread.counters()).or_else(or_lost)
+    } else if all.peers.is_some() {
+        let operations = Shm { memories: &all, region: lines_of(shared, all.own, known), is_lost: &is_lost };
+        let mut reach = OneByOne { operations, wide_words: site.layout.wide_words(), loops_back: false };
+        run((&sites, &spans), &mut reach, &mut here, thread.counters()).or_else(or_lost)
+    } else {
+        let mut reach = Emulated { post: Sockets::new(thread, known, span.line) };
+        thread.operation(|| run((&sites, &spans), &mut reach, &mut here, thread.counters()))
+    };
+    if let Some(word) = under_way {
+        word.store(0, Ordering::Release);
+    }
+    if is_told.get() {
+        thread.waits_long_for(None);
+    }
+    let span_ns = (node.now() - start).0;
+    if all.peers.is_some() || node.ucx.get().is_some() {
+        // Waits for other nodes count by themselves.
+        thread.counters().fetch_ns.add(span_ns);
+    }
+    known.costs.fetch_ns.fetch_add(span_ns, Ordering::Relaxed);
+    let costs = &known.line_costs;
+    let took = [(here.remote, &costs.remote_operations), (here.retries, &costs.retries)];
+    took.into_iter()
+        .filter(|(count, _)| *count > 0)
+        .for_each(|(count, sum)| _ = sum.fetch_add(count, Ordering::Relaxed));
+    match ended {
+        Ok(Outcome::Lost(_)) => node.goes_on(),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -43,8 +43,8 @@ thread_local! {
     static IN: Cell<([Run; RUNS], usize)> = const { Cell::new(([Run::NONE; RUNS], 0)) };
 }
 
-/// How many units a thread should bring that has missed the unit at `line`: 1 at first, and then twice as many each
-/// time that the run goes on.
+/// How many units a thread should bring that has missed `unit`: 1 at first, and then twice as many each time that the
+/// run goes on.
 fn units_of_run(unit: LineUnit, stores: bool) -> u64 {
     let (mut runs, mut oldest) = IN.get();
     let goes_on = |run: &Run| run.stores == stores && unit.line.wrapping_sub(run.next) <= GAP_LINES;

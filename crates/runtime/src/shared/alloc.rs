@@ -128,8 +128,8 @@ impl Allocator {
         self.layout.owner_of(page)
     }
 
-    /// Whether `node` may tell others of this region: as of its own, of pages that it allocates alone and that lie in the
-    /// part of the region's engine, with units and homes that it could have asked for.
+    /// Whether `node` may tell others of this region: as of its own, of pages that it allocates alone and that lie in
+    /// the part of the region's engine, with units and homes that it could have asked for.
     pub(crate) fn may_be_told(&self, node: NodeId, region: &Region, nodes: usize) -> bool {
         let single = region.part() == Part::Guarded;
         let stretch = self.layout.stretch(region.part(), Some(node));

@@ -88,9 +88,9 @@ impl Entry {
         if locked { Entry::LOCKED } else { Entry::BIASED }
     }
 
-    /// What a store to a unit that this node holds alone leaves of the entry. `biases_again` makes a locked unit biased.
-    /// Units that only their own node stores to any more are so spared the lock of each store. All entries of the unit
-    /// change, the first one last.
+    /// What a store to a unit that this node holds alone leaves of the entry. `biases_again` makes a locked unit
+    /// biased. Units that only their own node stores to any more are so spared the lock of each store. All entries of
+    /// the unit change, the first one last.
     pub fn after_store(self, biases_again: bool) -> Entry {
         if biases_again { Entry(self.0 & !LOCKED) } else { self }
     }

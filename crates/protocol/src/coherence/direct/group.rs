@@ -56,7 +56,7 @@ impl Group {
     }
 
     /// What to do after the last batches. `reply` tells what the last operation of a miss's batch brought. When nothing
-    /// is left to do, every miss has its [`Group::outcome`].
+    /// is left to do, each miss has its outcome ([`Group::outcomes`]).
     pub fn next(&mut self, last: &Batches, mut reply: impl FnMut(usize) -> Reply) -> Batches {
         let mut batches = Batches::new();
         for number in last.iter().map(|(number, _)| *number) {
@@ -73,12 +73,7 @@ impl Group {
         batches
     }
 
-    /// How a miss has ended.
-    pub fn outcome(&self, number: usize) -> Option<Outcome> {
-        self.members[number].outcome
-    }
-
-    /// How all of them have ended, in their order.
+    /// How the misses have ended, in their order.
     pub fn outcomes(&self) -> impl Iterator<Item = Option<Outcome>> + '_ {
         self.members.iter().map(|member| member.outcome)
     }
