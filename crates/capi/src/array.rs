@@ -1,5 +1,6 @@
 //! Arrays: their handles, the way of an access that the header's inline part cannot finish, and ranges.
 
+use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, checked, done, reported};
 use crate::job::{job, thread};
 use comem_rt::raw::{self, Array};
@@ -122,8 +123,8 @@ pub unsafe extern "C" fn comem_create(
         }
         // SAFETY: not null; by this function's contract.
         unsafe {
-            array.write(Handle::NONE);
-            array.write(create(element, length, options)?);
+            buffer::give(array, Handle::NONE);
+            buffer::give(array, create(element, length, options)?);
         }
         Ok(0)
     })
@@ -237,9 +238,10 @@ pub unsafe extern "C" fn comem_read(handle: Handle, index: u64, out: *mut c_void
             return Err(argument("comem_read() was given no place for the element; pass a pointer to one".to_string()));
         }
         let thread = thread()?;
+        let zeros = vec![0; array.element()];
         // SAFETY: not null, with room for an element. It may be uninitialised, so it is filled first.
         let out = unsafe {
-            ptr::write_bytes(out.cast::<u8>(), 0, array.element());
+            buffer::fill(out.cast(), &zeros);
             std::slice::from_raw_parts_mut(out.cast::<u8>(), array.element())
         };
         Ok(raw::read(&thread, array, index, out)?)

@@ -1,5 +1,6 @@
 //! Atomic operations on shared memory, and loops whose items are dealt out.
 
+use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, done, reported};
 use crate::job::thread;
 use comem_rt::heap::{Atomic, Kind, Op};
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn comem_atomic_to_(
         let operation = operation(kind, op, operand, 0)?;
         let old = thread()?.try_atomic(address.expose_provenance(), operation, ordered != 0)?;
         // SAFETY: by this function's contract.
-        unsafe { before.write(old) };
+        unsafe { buffer::give(before, old) };
         Ok(())
     })
 }
@@ -75,8 +76,8 @@ pub unsafe extern "C" fn comem_next_items_(total: u64, chunk: u64, low: *mut u64
             let Some(items) = thread()?.try_next_items(total, chunk)? else { return Ok(0) };
             // SAFETY: by this function's contract.
             unsafe {
-                low.write(items.start);
-                high.write(items.end);
+                buffer::give(low, items.start);
+                buffer::give(high, items.end);
             }
             Ok(1)
         },

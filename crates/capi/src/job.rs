@@ -1,5 +1,6 @@
 //! Joining and leaving the job, who is who, and dividing work.
 
+use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, call, checked, done, reported};
 use crate::options;
 use crate::output;
@@ -263,8 +264,8 @@ fn give(split: impl FnOnce() -> Outcome<std::ops::Range<usize>>, low: *mut u64, 
     let range = split()?;
     // SAFETY: not null, and the header asks for pointers to numbers.
     unsafe {
-        low.write(range.start as u64);
-        high.write(range.end as u64);
+        buffer::give(low, range.start as u64);
+        buffer::give(high, range.end as u64);
     }
     Ok(())
 }

@@ -23,6 +23,7 @@
 
 mod array;
 mod atomic;
+mod buffer;
 mod compat;
 mod desk;
 mod early_exit;

@@ -1,5 +1,6 @@
 //! Messages from thread to thread: the backbone's guaranteed delivery, bare.
 
+use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, done, remember, reported};
 use crate::job::thread;
 use comem_rt::Thread;
@@ -21,13 +22,9 @@ pub unsafe extern "C" fn comem_post(thread_number: c_int, data: *const c_void, l
         if data.is_null() && length > 0 {
             return Err(Failure::new(Code::Argument, "a message was given no bytes; pass a pointer to them"));
         }
-        let bytes = if length == 0 {
-            &[]
-        } else {
-            // SAFETY: by this function's contract.
-            unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }
-        };
-        Ok(thread()?.post(to, bytes)?)
+        // SAFETY: by this function's contract.
+        let bytes = unsafe { buffer::bytes_of(data.cast(), length) };
+        Ok(thread()?.post(to, &bytes)?)
     })
 }
 
@@ -51,10 +48,10 @@ fn hand_over(
     // SAFETY: the buffer has room for `capacity` bytes, which are enough; `from` points to a number unless null.
     unsafe {
         if length > 0 {
-            std::ptr::copy_nonoverlapping(message.1.as_ptr(), buffer.cast::<u8>(), length);
+            buffer::fill(buffer.cast(), &message.1);
         }
         if !from.is_null() {
-            from.write(c_int::from(message.0.0));
+            buffer::give(from, c_int::from(message.0.0));
         }
     }
     Ok(length as i64)

@@ -1,5 +1,6 @@
 //! Barrier, locks, flags and reductions.
 
+use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, done};
 use crate::job::thread;
 use comem_rt::{FlagId, LockId, Operator};
@@ -54,12 +55,16 @@ fn operator(operation: c_int) -> Outcome<Operator> {
 ///
 /// # Safety
 /// `values` points to `count` numbers that nobody else uses meanwhile, or is null.
-unsafe fn numbers<'a, T>(values: *mut T, count: usize) -> Outcome<&'a mut [T]> {
+unsafe fn with_numbers<T: Copy + Default>(
+    values: *mut T,
+    count: usize,
+    change: impl FnOnce(&mut [T]) -> comem_rt::Result<()>,
+) -> Outcome<()> {
     if values.is_null() && count > 0 {
         return Err(Failure::new(Code::Argument, "a reduction was given no numbers; pass a pointer to them"));
     }
-    // SAFETY: by the contract above; an empty slice needs no place.
-    Ok(if count == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(values, count) } })
+    // SAFETY: by the contract above.
+    Ok(unsafe { buffer::with_numbers(values, count, change) }?)
 }
 
 /// Reduces integers over all threads.
@@ -68,8 +73,11 @@ unsafe fn numbers<'a, T>(values: *mut T, count: usize) -> Outcome<&'a mut [T]> {
 /// `values` points to `count` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_reduce_i64(operation: c_int, values: *mut i64, count: usize) -> c_int {
-    // SAFETY: by this function's contract.
-    done(|| Ok(thread()?.try_reduce_i64(operator(operation)?, unsafe { numbers(values, count) }?)?))
+    done(|| {
+        let (thread, operation) = (thread()?, operator(operation)?);
+        // SAFETY: by this function's contract.
+        unsafe { with_numbers(values, count, |numbers| thread.try_reduce_i64(operation, numbers)) }
+    })
 }
 
 /// Reduces floating-point numbers over all threads.
@@ -78,6 +86,9 @@ pub unsafe extern "C" fn comem_reduce_i64(operation: c_int, values: *mut i64, co
 /// `values` points to `count` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_reduce_f64(operation: c_int, values: *mut f64, count: usize) -> c_int {
-    // SAFETY: by this function's contract.
-    done(|| Ok(thread()?.try_reduce_f64(operator(operation)?, unsafe { numbers(values, count) }?)?))
+    done(|| {
+        let (thread, operation) = (thread()?, operator(operation)?);
+        // SAFETY: by this function's contract.
+        unsafe { with_numbers(values, count, |numbers| thread.try_reduce_f64(operation, numbers)) }
+    })
 }

@@ -2,6 +2,7 @@
 
 use super::letters::{Letter, Letters, node};
 use super::{argument, begin, elapsed, keep_letters, load, misuse};
+use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, done, end, remember, reported};
 use crate::job::{comem_finish, job, thread};
 use comem_rt::heap::{Homes, RegionOptions};
@@ -215,12 +216,8 @@ fn length(len: c_int, buffer: *const c_char) -> Outcome<usize> {
 /// `buffer` points to `len` bytes.
 unsafe fn copied(buffer: *const c_char, len: c_int) -> Outcome<Vec<u8>> {
     let len = length(len, buffer)?;
-    let mut bytes = vec![0; len];
-    if len > 0 {
-        // SAFETY: by this function's contract; the copy is as long.
-        unsafe { std::ptr::copy_nonoverlapping(buffer.cast(), bytes.as_mut_ptr(), len) };
-    }
-    Ok(bytes)
+    // SAFETY: by this function's contract.
+    Ok(unsafe { buffer::bytes_of(buffer.cast(), len) }.into_owned())
 }
 
 /// Copies a letter into the program's buffer.
@@ -236,7 +233,7 @@ unsafe fn hand_over(letter: &Letter, buffer: *mut c_char, len: c_int) -> Outcome
     }
     if came > 0 {
         // SAFETY: by this function's contract, and checked above.
-        unsafe { std::ptr::copy_nonoverlapping(letter.bytes.as_ptr(), buffer.cast(), came) };
+        unsafe { buffer::fill(buffer.cast(), &letter.bytes) };
     }
     Ok(came as c_int)
 }

@@ -1,6 +1,7 @@
 //! JIAJIA's load balancing (JIAJIA 2.1 manual, section 4.7): a loop is divided by the hosts' *power*, which is what they
 //! were given, divided by the time they computed for it.
 
+use crate::buffer;
 use crate::failure::{Outcome, done};
 use crate::job::{job, thread};
 use comem_rt::Operator;
@@ -75,13 +76,14 @@ fn equal(host: usize, hosts: usize, count: u64) -> Range<u64> {
 pub unsafe extern "C" fn jia_divtask(begin: *mut c_int, end: *mut c_int) {
     done(|| {
         let (host, hosts) = (job()?.node(), job()?.nodes());
-        // SAFETY: by this function's contract.
-        let (Some(begin), Some(end)) = (unsafe { (begin.as_mut(), end.as_mut()) }) else {
+        if begin.is_null() || end.is_null() {
             return Err(super::argument(
                 "jia_divtask() was given no place for its result; pass pointers to two numbers",
             ));
-        };
-        let count = (i64::from(*end) - i64::from(*begin) + 1).max(0) as u64;
+        }
+        // SAFETY: by this function's contract.
+        let [first, last] = [begin, end].map(|at| unsafe { i64::from(buffer::numbers_of(at, 1)[0]) });
+        let count = (last - first + 1).max(0) as u64;
         let mine = BALANCE.with_borrow_mut(|balance| {
             if !balance.on {
                 return equal(host, hosts, count);
@@ -92,8 +94,11 @@ pub unsafe extern "C" fn jia_divtask(begin: *mut c_int, end: *mut c_int) {
             }
             part(&balance.powers, host, count)
         });
-        *end = (i64::from(*begin) + mine.end as i64 - 1) as c_int;
-        *begin = (i64::from(*begin) + mine.start as i64) as c_int;
+        // SAFETY: by this function's contract.
+        unsafe {
+            buffer::give(end, (first + mine.end as i64 - 1) as c_int);
+            buffer::give(begin, (first + mine.start as i64) as c_int);
+        }
         Ok(())
     });
 }

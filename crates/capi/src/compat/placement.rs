@@ -3,6 +3,7 @@
 //! All are collective, and give the same address everywhere. Sizes are rounded up to whole pages.
 
 use super::argument;
+use crate::buffer;
 use crate::failure::{Failure, Outcome, reported};
 use crate::job::job;
 use comem_rt::NodeId;
@@ -52,7 +53,7 @@ unsafe fn list(blocks: *const c_int, count: c_int) -> Outcome<Vec<u32>> {
         return Err(argument("the list of block sizes is a null pointer"));
     }
     // SAFETY: by this function's contract.
-    let blocks = unsafe { std::slice::from_raw_parts(blocks, count) };
+    let blocks = unsafe { buffer::numbers_of(blocks, count) };
     let pages_of = |bytes: &c_int| match usize::try_from(*bytes).map_err(|_| negative(*bytes))? {
         0 => Ok(0),
         bytes => pages(bytes),

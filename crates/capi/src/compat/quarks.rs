@@ -8,6 +8,7 @@
 use super::image::Image;
 use super::letters::{Letter, Letters};
 use super::{argument, begin, elapsed, keep_letters, misuse};
+use crate::buffer;
 use crate::failure::{Outcome, call, done, reported};
 use crate::job::{comem_finish, job, thread};
 use comem_rt::heap::RegionOptions;
@@ -269,7 +270,7 @@ fn create(id: c_ulong, size: usize, variable: *mut c_ulong) -> Outcome<()> {
             "comem: Qk_create_region({id}): there is such a region already; open it, or take another number"
         ));
         // SAFETY: not null, and the program gave it for this purpose.
-        unsafe { variable.write(0) };
+        unsafe { buffer::give(variable, 0) };
         return Ok(());
     }
     let options = RegionOptions { alignment: 4096, label: format!("region {id}"), ..RegionOptions::default() };
@@ -279,7 +280,7 @@ fn create(id: c_ulong, size: usize, variable: *mut c_ulong) -> Outcome<()> {
         quarks.tell_all(REGION, &[id, address as u64])
     })?;
     // SAFETY: as above.
-    unsafe { variable.write(address as c_ulong) };
+    unsafe { buffer::give(variable, address as c_ulong) };
     Ok(())
 }
 

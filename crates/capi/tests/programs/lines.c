@@ -34,6 +34,7 @@ struct shared {
 };
 
 static struct shared *all;
+static comem_array_u64 object; /* an element for each thread */
 
 /* Each thread has its own counter, and no line has one thread only. */
 static void false_sharing(int me, int threads)
@@ -187,11 +188,41 @@ static void blocks(int me, int threads)
     }
 }
 
+/* Comem's own functions get buffers and places for results there, in lines that another node has used last. */
+static void buffers(int me, int threads)
+{
+    int next = (me + 1) % threads, before = (me + threads - 1) % threads, from = -1;
+    uint64_t *mine = &all->cell[32 * me], *theirs = &all->cell[32 * next];
+    STORE(&mine[0], (uint64_t)me + 1);
+    comem_barrier();
+    EXPECT(comem_reduce_i64(COMEM_SUM, (int64_t *)&theirs[0], 1) == 0);
+    comem_barrier();
+    EXPECT(LOAD(&mine[0]) == (uint64_t)(threads * (threads + 1) / 2) && LOAD(&theirs[0]) == LOAD(&mine[0]));
+    comem_barrier();
+    STORE(&mine[8], 100 + (uint64_t)me);
+    comem_barrier();
+    EXPECT(comem_post(next, &theirs[8], 8) == 0);
+    EXPECT(comem_receive(&from, &theirs[16], 8) == 8 && from == before * comem_nodes() / threads);
+    EXPECT(LOAD(&theirs[16]) == 100 + (uint64_t)me);
+    comem_barrier();
+    EXPECT(LOAD(&mine[16]) == 100 + (uint64_t)before);
+    comem_barrier();
+    EXPECT(comem_write(object.any, (uint64_t)next, &theirs[16]) == 0);
+    comem_barrier();
+    EXPECT(comem_read(object.any, (uint64_t)me, &theirs[24]) == 0);
+    EXPECT(LOAD(&theirs[24]) == 100 + (uint64_t)before);
+    uint64_t low, high;
+    EXPECT(comem_split(1000, &low, &high) == 0 && comem_split(1000, &theirs[25], &theirs[26]) == 0);
+    EXPECT(LOAD(&theirs[25]) == low && LOAD(&theirs[26]) == high);
+    comem_barrier();
+    EXPECT(LOAD(&mine[24]) == 100 + (uint64_t)((before + threads - 1) % threads));
+}
+
 static void part(void *argument)
 {
     (void)argument;
     int me = comem_thread(), threads = comem_threads();
-    void (*const tests[])(int, int) = {false_sharing, flags, magic, ranges, blocks};
+    void (*const tests[])(int, int) = {false_sharing, flags, magic, ranges, blocks, buffers};
     for (size_t at = 0; at < sizeof tests / sizeof *tests; at++) {
         tests[at](me, threads);
         comem_barrier();
@@ -216,6 +247,7 @@ int main(int argc, char **argv)
     if (comem_threads() > MOST)
         return 1;
     all = comem_alloc_all(sizeof *all, NULL);
+    object = comem_new_u64((uint64_t)comem_threads(), NULL);
     comem_parallel(part, NULL);
     free(own);
     if (comem_node() == 0 && !wrong)
