@@ -103,8 +103,10 @@ python: tools-build
 	@$(PIP) cloudpickle joblib tqdm matplotlib >out/python/pip.log 2>&1 || \
 		echo "SKIP: Python packages: cloudpickle, joblib, tqdm and matplotlib could not be installed: $$(tail -n 1 out/python/pip.log)"
 	@echo "Python 4/4: Comem itself (some minutes the first time)"
+	@rm -f out/python/wheels/comem-*.whl
 	@CARGO_TARGET_DIR="$(abspath $(CARGO_TARGET_DIR))" tools/progress.sh out/python/build.log \
-		out/python/venv/bin/python -m pip install --verbose --disable-pip-version-check ./crates/python
+		out/python/venv/bin/python -m pip wheel --verbose --disable-pip-version-check --no-deps --wheel-dir out/python/wheels ./crates/python
+	@$(PIP) --force-reinstall --no-deps out/python/wheels/comem-*.whl
 	@echo "The package is there. Try: out/python/venv/bin/python -m comem run -n 2 out/python/venv/bin/python examples/python/heat.py"
 
 test: tools-test

@@ -104,10 +104,13 @@ stage "programs on shared pages" env COMEM_KERNELS_DSM=1 tests/kernels.sh
 stage "programs with checks in their code" tests/inline.sh
 stage "what a class is shown" tests/teaching.sh
 stage "random programs" random_programs
+lane
 stage "interfaces of other systems" tests/compat.sh
+lane
 stage "the Python package" tests/python.sh
 stage "the Python package on the oldest CPython here" tests/python-versions.sh quick
 stage "hosts in network namespaces" tests/hosts.sh
 stage "hosts that find each other" tests/discover.sh
+end_lanes
 stage "fuzzing of what comes from the network" fuzzing
 run_stages

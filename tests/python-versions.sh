@@ -28,8 +28,9 @@ interpreter() {
     return 1
 }
 
-# The wheel is built once.
+# The wheel is built once; `quick` takes the one that `make python` made.
 wheel() {
+    [ "${1:-}" = quick ] && [ -z "${COMEM_PYTHON:-}" ] && compgen -G "$out/wheels/comem-*.whl" >/dev/null && return
     mkdir -p "$out/wheels"
     rm -f "$out"/wheels/comem-*.whl
     CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}") "$builder" -m pip wheel --quiet --disable-pip-version-check --no-deps \
@@ -81,7 +82,7 @@ if ! "$builder" -c 'import comem, pip' >/dev/null 2>&1; then
     echo "SKIP: Python: no interpreter with the package comem to build a wheel with ($builder; make python says why)"
     exit 0
 fi
-wheel || { echo "FAILED: the wheel cannot be built"; exit 1; }
+wheel "${1:-}" || { echo "FAILED: the wheel cannot be built"; exit 1; }
 if [ "${1:-}" = quick ]; then
     oldest=
     for version in "${versions[@]}"; do

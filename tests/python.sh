@@ -8,7 +8,7 @@ unset PYTHONPATH
 python=${COMEM_PYTHON:-out/python/venv/bin/python}
 if [ -z "${COMEM_PYTHON:-}" ]; then
     log=$(mktemp)
-    if ! make --no-print-directory python 2>&1 | tee "$log"; then
+    if ! COMEM_BUILD_PROFILE=dev make --no-print-directory PROFILE=no python 2>&1 | tee "$log"; then
         grep -q '^SKIP: Python: ' "$log" && exit 0
         echo "FAILED: the Python package cannot be built"
         exit 1

@@ -114,10 +114,38 @@ has "with the way to run one again" "  a_first   (cargo test -p comem-cli --test
 has "and the last lines" "  a_second   (cargo test -p comem-cli --test exec)" "    | line 26"
 has "also of a program that died" "  the test program ended early   (cargo test -p comem-net --test dies)"
 has "the table of stages" "   1 passed   1 failed   2 skipped  mixed"
+
+# Each of two stages waits for the other. The third runs when its lane's first has ended, the last when all have.
+cat >"$work/lanes" <<'END'
+. tests/stages.sh
+met() {
+    touch "$work/$1"
+    for _ in {1..600}; do
+        [ -e "$work/$2" ] && echo "ok: $1 has met $2" && return
+        sleep 0.1
+    done
+    return 1
+}
+third() { [ -e "$work/left" ] && echo "FAILED: third"; }
+last() { [ -e "$work/right" ] && [ -e "$work/left" ]; }
+lane
+stage "on the left" met left right
+stage "behind it" third
+lane
+stage "on the right" met right left
+end_lanes
+stage "the last" last
+run_stages
+END
 if [ "$ended" = 1 ] && [ "$(tail -n 1 <<<"$printed")" = "3 passed, 4 failed, 3 skipped" ]; then
     echo "ok: it ends with a failure, and the counts stand last"
 else
     echo "FAILED: it ends with $ended: $(tail -n 1 <<<"$printed")"
     status=1
 fi
+printed=$(work=$work bash "$work/lanes" 2>&1)
+has "lanes run side by side" "== stage 1 of 4: on the left" "ok: left has met right"
+has "a failure in a lane is shown" "stage 2, behind it:" "FAILED: third"
+has "what follows waits for all lanes" "== stage 4 of 4: the last" "ok: the last"
+has "all lanes are counted" "$(printf '\n%s' "3 passed, 1 failed, 0 skipped")"
 exit "$status"

@@ -1,4 +1,5 @@
-# Runs stages of tests one after the other and says in the end what came of them: to be read by tests/all.sh.
+# Runs stages of tests and says in the end what came of them: to be read by tests/all.sh. Stages run one after the
+# other. Those between `lane` and `end_lanes` run beside those of other lanes: much of what they do is waiting.
 #
 # A stage is a command. It reports by lines that begin with `ok: `, `FAILED: ` or `SKIP: `, or in the form of TAP (`ok 3
 # - …`, `not ok 4 - …`, `ok 5 - … # SKIP …`). One without such lines counts by its status. What a stage prints right
@@ -11,43 +12,108 @@ skipped_lines='^SKIP: |^ok [0-9]+ - .* # SKIP'
 # So many lines of a reason are shown.
 reason_lines=15
 
-stage_names=() stage_commands=()
+stage_names=() stage_commands=() stage_lanes=() lanes=0 current_lane=0
 
 # stage NAME COMMAND…: adds a stage.
 stage() {
-    stage_names+=("$1")
+    stage_names+=("$1") stage_lanes+=("$current_lane")
     shift
     stage_commands+=("$(printf '%q ' "$@")")
 }
+
+# lane: the stages that follow run one after the other, beside those of the lanes right before and after.
+lane() {
+    lanes=$((lanes + 1)) current_lane=$lanes
+}
+
+# end_lanes: the stages that follow run when all lanes have ended.
+end_lanes() { current_lane=0; }
 
 # run_stages: runs all stages, and prints the summary. Its last line counts passed, failed and skipped lines. Fails if a
 # line says so.
 run_stages() {
     stages_work=$(mktemp -d)
     trap 'rm -rf "$stages_work"' EXIT
-    local number passed=0 failed=0 skipped=0
-    for number in "${!stage_names[@]}"; do run_stage "$number"; done
+    local number=0 lane passed=0 failed=0 skipped=0
+    local -a running
+    while [ "$number" -lt ${#stage_names[@]} ]; do
+        if [ "${stage_lanes[$number]}" = 0 ]; then
+            begin_line "$number"
+            run_stage "$number" | tee_log "$number"
+            account_stage "$number"
+            number=$((number + 1))
+            continue
+        fi
+        running=()
+        while [ "$number" -lt ${#stage_names[@]} ] && [ "${stage_lanes[$number]}" != 0 ]; do
+            lane=${stage_lanes[$number]}
+            run_lane "$lane" &
+            running+=("$number" $!)
+            while [ "${stage_lanes[$number]:-0}" = "$lane" ]; do number=$((number + 1)); done
+        done
+        end_of_lanes "${running[@]}"
+    done
     summary
 }
 
-run_stage() {
-    local number=$1 name=${stage_names[$1]} log=$stages_work/log status began=$SECONDS
+begin_line() {
     echo
-    echo "== stage $((number + 1)) of ${#stage_names[@]}: $name"
-    rm -f "$stages_work/reasons"
-    COMEM_TEST_REASONS=$stages_work/reasons eval "${stage_commands[$number]}" </dev/null 2>&1 | tee "$log"
+    echo "== stage $(($1 + 1)) of ${#stage_names[@]}: ${stage_names[$1]}"
+}
+
+tee_log() { tee "$stages_work/log-$1"; }
+
+# run_lane LANE: the stages of a lane, into their logs. What each printed is shown as a whole when it has ended.
+run_lane() {
+    local number
+    for number in "${!stage_names[@]}"; do
+        [ "${stage_lanes[$number]}" = "$1" ] || continue
+        run_stage "$number" >"$stages_work/log-$number"
+        {
+            flock 9
+            begin_line "$number"
+            cat "$stages_work/log-$number"
+        } 9>"$stages_work/printing"
+    done
+}
+
+# end_of_lanes NUMBER PROCESS…: waits for lanes, each given by its first stage, and counts what they did.
+end_of_lanes() {
+    local number lane
+    while [ $# -gt 0 ]; do
+        wait "$2"
+        lane=${stage_lanes[$1]}
+        for ((number = $1; number < ${#stage_names[@]}; number++)); do
+            [ "${stage_lanes[$number]}" != "$lane" ] || account_stage "$number"
+        done
+        shift 2
+    done
+}
+
+# run_stage NUMBER: prints what the stage does, and a line about it where it has none.
+run_stage() {
+    local number=$1 name=${stage_names[$1]} log=$stages_work/raw-$1 status began=$SECONDS
+    COMEM_TEST_REASONS=$stages_work/reasons-$number eval "${stage_commands[$number]}" </dev/null 2>&1 | tee "$log"
     status=${PIPESTATUS[0]}
     if [ "$status" != 0 ] && ! grep -qE "$failed_lines" "$log"; then
-        echo "FAILED: $name (status $status)" | tee -a "$log"
+        echo "FAILED: $name (status $status)"
     elif ! grep -qE "$passed_lines|$failed_lines|$skipped_lines" "$log"; then
-        echo "ok: $name" | tee -a "$log"
+        echo "ok: $name"
     fi
+    echo $((SECONDS - began)) >"$stages_work/seconds-$number"
+    rm -f "$log"
+}
+
+# account_stage NUMBER: counts the lines of a stage that has ended.
+account_stage() {
+    local number=$1 name=${stage_names[$1]} log=$stages_work/log-$1
+    [ -s "$stages_work/seconds-$number" ] || echo "FAILED: $name (it did not run to its end)" | tee -a "$log"
     grep -E "$passed_lines|$failed_lines|$skipped_lines" "$log" >"$stages_work/tally"
     grep -E "$skipped_lines" "$log" >>"$stages_work/skipped"
     if grep -qE "$failed_lines" "$log"; then
-        { echo "stage $((number + 1)), $name:" && failures_of "$log"; } >>"$stages_work/failed"
+        { echo "stage $((number + 1)), $name:" && failures_of "$number"; } >>"$stages_work/failed"
     fi
-    count_stage "$name" "$stages_work/tally" $((SECONDS - began))
+    count_stage "$name" "$stages_work/tally" "$(cat "$stages_work/seconds-$number" 2>/dev/null || echo 0)"
 }
 
 # count_stage NAME TALLY SECONDS: adds a row to the table of stages, and its counts to the sums.
@@ -62,11 +128,12 @@ count_stage() {
         "$here_skipped" "$1" >>"$stages_work/table"
 }
 
-# failures_of LOG: the lines that report failures, and under each the last lines of its reason.
+# failures_of NUMBER: the lines that report failures, and under each the last lines of its reason.
 failures_of() {
-    if [ -s "$stages_work/reasons" ]; then
-        grep -E "$failed_lines" "$1"
-        cat "$stages_work/reasons"
+    local log=$stages_work/log-$1
+    if [ -s "$stages_work/reasons-$1" ]; then
+        grep -E "$failed_lines" "$log"
+        cat "$stages_work/reasons-$1"
         return
     fi
     awk -v most="$reason_lines" '
@@ -78,7 +145,7 @@ failures_of() {
         }
         after && /^#/ { print "    | " $0; next }
         /^(ok: |ok [0-9]+ - |SKIP: )/ { count = 0; after = 0; next }
-        { after = 0; lines[count++] = $0 }' "$1"
+        { after = 0; lines[count++] = $0 }' "$log"
 }
 
 summary() {
