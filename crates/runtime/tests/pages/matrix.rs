@@ -122,7 +122,11 @@ pub fn all_well(what: &str, outcome: &Outcome) {
 
 /// The sum over all nodes of a counter of pages.
 pub fn counted(outcome: &Outcome, name: &str) -> u64 {
-    outcome.stats.values().map(|s| s["pages"][name].as_u64().unwrap_or(0)).sum()
+    let of_node = |stats: &serde_json::Value| {
+        let found = stats["pages"].get(name).or_else(|| stats.get(name));
+        found.and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("no counter {name} in {stats}"))
+    };
+    outcome.stats.values().map(of_node).sum()
 }
 
 /// A job with these settings, which all its nodes must end well.
