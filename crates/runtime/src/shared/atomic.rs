@@ -7,13 +7,13 @@
 //! | at home elsewhere | one request and one reply ([`atomic`](comem_protocol::coherence::pages::atomic)) |
 
 use super::Shared;
-use super::gather::Gather;
 use super::table::Known;
 use crate::error::{Error, Result};
 use crate::thread::Thread;
 use comem_memory::atomic;
 use comem_protocol::coherence::pages::atomic::{Answer, Atomic, Kind, Op, Request};
 use comem_protocol::coherence::pages::chunk::atomic::Place;
+use comem_protocol::coherence::pages::node::invalidate::end_copy;
 use comem_protocol::coherence::pages::region::Part;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::ids::{LockId, NodeId};
@@ -199,11 +199,7 @@ impl Thread {
         let (node, slot) = (self.home(), self.slot());
         let mut side = Outbox::new();
         let mut ledger = shared.ledger.lock();
-        let mut gather = Gather::new(node, shared, &mut ledger);
-        node.page_step(slot, page, &mut side, |chunk, cx| {
-            chunk.invalidate(cx, std::slice::from_ref(&(page..page + 1)), &mut gather);
-        });
-        gather.send(slot, &mut side);
+        end_copy(&mut node.node_pages(shared, slot, &mut side), &mut ledger, page);
         drop(ledger);
         node.flush(slot, &mut side);
     }

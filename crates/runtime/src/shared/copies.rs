@@ -15,7 +15,6 @@
 //! the bound is never less than that.
 
 use super::Shared;
-use super::gather::Gather;
 use super::table::{Known, Marks};
 use crate::error::Result;
 use crate::mutex::Mutex;
@@ -23,6 +22,7 @@ use crate::node::Node;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::node::diffs::DiffBatch;
 use comem_protocol::coherence::pages::{PageNo, Tally};
 use comem_protocol::ids::Slot;
 use comem_protocol::outbox::Outbox;
@@ -223,19 +223,20 @@ impl Node {
         side: &mut Outbox,
     ) {
         let Some(views) = shared.views.as_ref() else { return };
-        let mut gather = Gather::new(self, shared, ledger);
+        let mut batch = DiffBatch::default();
+        let mut sink = batch.sink(ledger, self.page_house(shared, slot));
         let done = shared.table.step(views, first, |known, chunk, frames, marks| {
             marks.idle &= which != Which::Idle;
             self.step_listed(slot, shared, known, (chunk, frames, marks), side, |chunk, cx| {
                 for pages in others(chunk, spared) {
                     match which {
-                        Which::Idle => chunk.evict_idle(cx, &pages, &mut gather),
-                        Which::All => chunk.evict(cx, &pages, &mut gather),
+                        Which::Idle => chunk.evict_idle(cx, &pages, &mut sink),
+                        Which::All => chunk.evict(cx, &pages, &mut sink),
                     };
                 }
             });
         });
-        gather.send(slot, side);
+        batch.send(&mut self.node_pages(shared, slot, side), ledger);
         if done.is_none() {
             shared.copies.forget(first);
         }

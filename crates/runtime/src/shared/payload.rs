@@ -13,6 +13,7 @@ use comem_protocol::coherence::pages::PAGE_BYTES;
 use comem_protocol::coherence::pages::carry;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::node::invalidate::end_copies;
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::{Last, Mark, Payload, Scope};
@@ -68,7 +69,8 @@ impl Payload for PagePayload<'_> {
             Ok(entries) => {
                 self.shared.end_pushed(&entries);
                 let entries = entries.iter().map(|entry| &**entry);
-                self.node.end_copies(self.shared, &mut ledger, entries, false, self.slot, &mut self.side);
+                let mut pages = self.node.node_pages(self.shared, self.slot, &mut self.side);
+                end_copies(&mut pages, &mut ledger, entries, false);
                 carried.into_iter().for_each(|carried| self.unload(&ledger, carried));
             }
             Err(error) => {

@@ -4,7 +4,6 @@
 //! into the payload. A release by which a lock stays on its node comes nowhere near this file.
 
 use super::Shared;
-use super::gather::Gather;
 use super::memory::Frames;
 use super::streams::Streams;
 use super::table::{Known, Marks};
@@ -17,7 +16,10 @@ use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::history;
 use comem_protocol::coherence::pages::ledger::Ledger;
-use comem_protocol::coherence::pages::wire::{Entry, Groups, Runs};
+use comem_protocol::coherence::pages::node::diffs::DiffBatch;
+use comem_protocol::coherence::pages::node::invalidate::end_copies;
+use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
+use comem_protocol::coherence::pages::wire::{Entry, Groups};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
@@ -322,7 +324,7 @@ impl Node {
         let (mut idle, mut vain) = (Vec::new(), shared.vain.lock());
         let seen = shared.writes_seen(&known, |pages, found| vain.looked(&pages, found, era.total(), &mut idle));
         drop(vain);
-        let mut gather = Gather::new(self, shared, ledger);
+        let (mut batch, house) = (DiffBatch::default(), self.page_house(shared, slot));
         let mut notices = [Vec::new(), Vec::new()];
         let mut passed_over = Vec::new();
         let mut behind = seen.as_deref().unwrap_or_default();
@@ -336,12 +338,12 @@ impl Node {
             }
             let listed = if unlisted { Listed::Taken } else { Listed::AsBefore };
             self.chunk_step((slot, chunk.start), listed, side, |chunk, cx| {
-                let book = gather.ledger.which(chunk.shape().engine) as usize;
-                chunk.close(cx, &mut gather, seen.as_deref(), &mut notices[book]);
+                let book = ledger.which(chunk.shape().engine) as usize;
+                chunk.close(cx, &mut batch.sink(ledger, house), seen.as_deref(), &mut notices[book]);
             });
-            gather.send_full(slot);
+            batch.send_full(&mut self.node_pages(shared, slot, side), ledger);
         }
-        gather.send(slot, side);
+        batch.send(&mut self.node_pages(shared, slot, side), ledger);
         if unlisted {
             shared.active.lock().append(&mut passed_over);
         }
@@ -373,42 +375,6 @@ impl Node {
         let heeding = chunks.iter().filter(|(_, asks)| asks.heed).map(|(chunk, _)| chunk);
         for chunk in heeding.filter(|chunk| offers.any_taken((*chunk).clone())) {
             self.page_step(slot, chunk.start, side, |chunk, cx| chunk.heed_takers(cx));
-        }
-    }
-
-    /// Ends this node's copies of the pages that entries name; `in_place` where no thread of the node goes on before they were fetched
-    /// again. The caller holds the ledger.
-    pub(crate) fn end_copies<'a>(
-        &self,
-        shared: &Shared,
-        ledger: &mut Ledger,
-        entries: impl Iterator<Item = &'a Entry>,
-        in_place: bool,
-        slot: Slot,
-        side: &mut Outbox,
-    ) {
-        let mut gather = Gather::new(self, shared, ledger);
-        let mut ended = Vec::new();
-        let passed = if in_place { shared.sections.lock().pass_over().to_vec() } else { Vec::new() };
-        let runs = entries.flat_map(|e| &e.groups).flat_map(|g| &g.runs).map(|(run, _)| run);
-        self.each_chunk_of(shared, runs, slot, side, |chunk, cx, parts| {
-            parts.iter().filter(|part| chunk.has_copies(part)).for_each(|part| push_range(&mut ended, part.clone()));
-            if in_place && passed.is_empty() {
-                chunk.invalidate_in_place(cx, parts, &mut gather);
-            } else if in_place {
-                let (over, rest) = split(parts, &passed);
-                chunk.invalidate(cx, &over, &mut gather);
-                chunk.invalidate_in_place(cx, &rest, &mut gather);
-            } else {
-                chunk.invalidate(cx, parts, &mut gather);
-            }
-        });
-        gather.send(slot, side);
-        if !ended.is_empty() {
-            shared.invalidated.lock().append(&mut ended);
-        }
-        if !shared.needs.lock().at(shared.me).is_empty() {
-            shared.awaiting.store(true, Ordering::Release);
         }
     }
 
@@ -458,40 +424,9 @@ impl Node {
         out: &mut Outbox,
         mut f: impl FnMut(&mut Chunk, &mut Context<'_>, &[Range<PageNo>]),
     ) {
-        let (mut chunk, mut parts) = (0..0, Runs::new());
-        for run in runs {
-            let mut at = run.start;
-            while at < run.end {
-                if !chunk.contains(&at) {
-                    self.step_parts(slot, &mut parts, out, &mut f);
-                    match shared.table.chunk_around(at) {
-                        Ok(found) => chunk = found,
-                        Err(next) => {
-                            at = next.unwrap_or(run.end);
-                            continue;
-                        }
-                    }
-                }
-                let end = chunk.end.min(run.end);
-                parts.push(at..end);
-                at = end;
-            }
-        }
-        self.step_parts(slot, &mut parts, out, &mut f);
-    }
-
-    /// A step on the chunk that these pages are in, if there are any.
-    fn step_parts(
-        &self,
-        slot: Slot,
-        parts: &mut Runs,
-        out: &mut Outbox,
-        f: &mut impl FnMut(&mut Chunk, &mut Context<'_>, &[Range<PageNo>]),
-    ) {
-        if let Some(first) = parts.first() {
-            self.page_step(slot, first.start, out, |chunk, cx| f(chunk, cx, parts));
-            parts.clear();
-        }
+        each_table(&mut self.node_pages(shared, slot, out), runs, |pages, parts| {
+            pages.step(parts[0].start, |chunk, cx| f(chunk, cx, parts));
+        });
     }
 
     /// A barrier of all threads has opened: applies what all nodes said, once a node.
@@ -503,7 +438,7 @@ impl Node {
             Ok(entries) => {
                 self.open_stash(shared, ledger.epoch(), &entries, side);
                 let fresh = entries.iter().filter(|(_, new)| *new).map(|(entry, _)| entry);
-                self.end_copies(shared, &mut ledger, fresh, in_place, slot, side);
+                end_copies(&mut self.node_pages(shared, slot, side), &mut ledger, fresh, in_place);
                 self.migrate(shared, &ledger, &entries, slot, side);
             }
             Err(error) => {
@@ -566,24 +501,6 @@ fn side_by_side(mut ranges: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
     let mut runs = Vec::new();
     ranges.into_iter().for_each(|range| push_range(&mut runs, range));
     runs
-}
-
-/// What of these pages is in the list, which is in order, and what is not.
-fn split(runs: &[Range<PageNo>], list: &[PageNo]) -> (Vec<Range<PageNo>>, Vec<Range<PageNo>>) {
-    let (mut listed, mut rest) = (Vec::new(), Vec::new());
-    for run in runs {
-        let mut at = run.start;
-        for page in &list[list.partition_point(|page| *page < run.start)..] {
-            if *page >= run.end {
-                break;
-            }
-            push_range(&mut rest, at..*page);
-            push_range(&mut listed, *page..page + 1);
-            at = page + 1;
-        }
-        push_range(&mut rest, at..run.end);
-    }
-    (listed, rest)
 }
 
 /// Notices by home.

@@ -28,10 +28,11 @@ use std::sync::atomic::Ordering;
 const NEAR_BYTES: usize = 16 * 64;
 
 /// The rooms of pages as one message sees them.
+#[derive(Clone, Copy)]
 pub(crate) struct PageHouse<'a> {
-    node: &'a Node,
-    shared: &'a Shared,
-    slot: Slot,
+    pub(super) node: &'a Node,
+    pub(super) shared: &'a Shared,
+    pub(super) slot: Slot,
 }
 
 impl PageRooms for PageHouse<'_> {

@@ -2,6 +2,7 @@
 //! joins them.
 
 mod active;
+mod effects;
 mod homes;
 mod payload;
 mod rooms;
@@ -12,16 +13,19 @@ use super::memory::{Claims, Memory, PAGE_WORDS, Progress};
 use super::thread::Thread;
 use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op, Request};
 use comem_protocol::coherence::pages::chunk::atomic::Place;
-use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Flush, Shape};
+use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Shape};
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::history::{self, add_notice};
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
+use comem_protocol::coherence::pages::node::NodeEffects;
+use comem_protocol::coherence::pages::node::diffs::DiffBatch;
+use comem_protocol::coherence::pages::node::invalidate::{end_copies, end_copy};
 use comem_protocol::coherence::pages::push::{Picked, Stash};
 use comem_protocol::coherence::pages::requests::Requests;
 use comem_protocol::coherence::pages::serve;
-use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Groups, Need, put_part};
+use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Groups, Need};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{LockId, NodeId, Slot};
@@ -38,20 +42,6 @@ use comem_protocol::wire::message::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
-
-/// Diffs on their way into messages.
-#[derive(Default)]
-struct Gather {
-    fresh: Vec<(NodeId, PageNo, Vec<u8>)>,
-    /// Messages with their serials, by home.
-    messages: BTreeMap<NodeId, Vec<(u64, Vec<u8>)>>,
-}
-
-impl Flush for Gather {
-    fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]) {
-        self.fresh.push((home, page, diff.to_vec()));
-    }
-}
 
 /// A message of diffs that has not left.
 #[derive(Debug)]
@@ -183,6 +173,14 @@ impl Pages {
         result
     }
 
+    /// Whoever takes this step is in the ledger.
+    pub(super) fn in_ledger<R>(&mut self, step: impl FnOnce(&mut Pages, &mut Ledger) -> R) -> R {
+        let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new(self.me, self.layout.engine));
+        let result = step(self, &mut ledger);
+        self.ledger = ledger;
+        result
+    }
+
     /// The units of these runs.
     pub(super) fn units_of(&self, runs: &[Range<PageNo>]) -> Vec<Range<PageNo>> {
         let mut units = Vec::new();
@@ -288,50 +286,14 @@ impl Pages {
         }
     }
 
-    fn origin(&self) -> outbox::Origin {
-        if self.caller.is_some() { outbox::Origin::Caller } else { outbox::Origin::Service }
-    }
-
-    /// Puts what a chunk flushed into messages. Whoever finds the copies ended finds the need for these messages too.
-    fn number(&mut self, diffs: &mut Gather) {
-        for (home, page, diff) in diffs.fresh.drain(..) {
-            self.stash.void(&(page..page + 1));
-            let messages = diffs.messages.entry(home).or_default();
-            if messages.last().is_none_or(|(_, m)| m.len() + diff.len() > self.layout.diffs_bytes) {
-                let serial = self.ledger.next_serial(home);
-                self.needs.raise(home, self.me, serial);
-                messages.push((serial, Vec::new()));
-            }
-            if let Some((_, last)) = messages.last_mut() {
-                put_part(last, page, &diff);
-            }
-        }
-    }
-
-    fn send_diffs(&mut self, mut diffs: Gather) {
-        self.number(&mut diffs);
-        let epoch = self.ledger.epoch();
-        for (home, messages) in diffs.messages {
-            let origin = self.origin();
-            let needs = self.needs.before_diffs(home, self.me);
-            let head = |serial| DiffsHead { epoch, serial, needs: needs.clone() };
-            self.diffs.extend(messages.into_iter().map(|(serial, parts)| Diffs {
-                home,
-                origin,
-                head: head(serial),
-                parts,
-            }));
-        }
-    }
-
     /// Ends the interval of this node: diffs leave, notices are noted.
-    pub(super) fn close(&mut self) {
-        if self.ledger.may_close() {
+    pub(super) fn close(&mut self, ledger: &mut Ledger) {
+        if ledger.may_close() {
             self.closes += 1;
             self.active.goes_on(self.caller);
             let chunks = self.active.take();
-            self.close_chunks(&chunks, true);
-            self.ledger.closes_are_over(Mark(self.closes));
+            self.close_chunks(ledger, &chunks, true);
+            ledger.closes_are_over(Mark(self.closes));
         }
     }
 
@@ -341,17 +303,17 @@ impl Pages {
         let chunks = self.active.chunks();
         if self.ledger.may_close() && !chunks.is_empty() {
             let chunk = chunks[self.rng.below(chunks.len() as u64) as usize];
-            self.close_chunks(&[chunk], false);
+            self.in_ledger(|pages, ledger| pages.close_chunks(ledger, &[chunk], false));
         }
     }
 
     /// Ends an interval of what was written to these chunks, which the caller may have taken from the list of active ones (`unlisted`).
-    fn close_chunks(&mut self, chunks: &[usize], unlisted: bool) {
+    fn close_chunks(&mut self, ledger: &mut Ledger, chunks: &[usize], unlisted: bool) {
         if chunks.is_empty() {
             return;
         }
         self.era.close();
-        let (mut diffs, mut notices, mut passed_over) = (Gather::default(), [Vec::new(), Vec::new()], Vec::new());
+        let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), [Vec::new(), Vec::new()], Vec::new());
         for at in chunks {
             if self.chunks[*at].asks().heed {
                 self.with(*at, |c, cx| c.heed_takers(cx));
@@ -367,20 +329,21 @@ impl Pages {
             if unlisted {
                 self.active.strike(at);
             }
-            let book = self.ledger.which(self.chunks[at].shape().engine) as usize;
-            self.with(at, |c, cx| c.close(cx, &mut diffs, seen.as_deref(), &mut notices[book]));
-            self.number(&mut diffs);
+            let notices = &mut notices[ledger.which(self.chunks[at].shape().engine) as usize];
+            let first = self.chunks[at].shape().first;
+            self.diff_step(first, (&mut batch, ledger), |c, cx, sink| c.close(cx, sink, seen.as_deref(), notices));
+            batch.send_full(self, ledger);
             self.others_act();
         }
-        self.send_diffs(diffs);
+        batch.send(self, ledger);
         if unlisted {
             self.active.give_back(passed_over);
         }
         if !self.has_room_for_homes() {
             notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
         }
-        let groups = notices.map(|notices| self.groups(notices));
-        self.ledger.close(groups);
+        let groups = notices.map(|notices| self.groups(ledger, notices));
+        ledger.close(groups);
         self.active.goes_on(self.caller);
     }
 
@@ -401,46 +364,23 @@ impl Pages {
     }
 
     /// Notices by home.
-    fn groups(&self, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
+    fn groups(&self, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
         let mut groups = Groups::new();
         for (pages, home, held) in notices {
-            let serial = || if home == self.me { 0 } else { self.ledger.last_serial(home) };
+            let serial = || if home == self.me { 0 } else { ledger.last_serial(home) };
             add_notice(&mut groups, home, serial, pages, held);
         }
         groups
     }
 
-    /// Ends this node's copies of the entries' pages.
-    pub(super) fn invalidate<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>, in_place: bool) {
-        let mut diffs = Gather::default();
-        for entry in entries {
-            for at in 0..self.chunks.len() {
-                let shape = self.chunks[at].shape();
-                let named = entry.groups.iter().flat_map(|g| &g.runs).map(|(run, _)| run.clone());
-                let here = named.filter(|run| shape.first < run.end && run.start < shape.first + shape.pages);
-                let here: Vec<Range<PageNo>> = here.collect();
-                if here.is_empty() {
-                    continue;
-                }
-                self.with(at, |c, cx| match in_place {
-                    true => c.invalidate_in_place(cx, &here, &mut diffs),
-                    false => c.invalidate(cx, &here, &mut diffs),
-                });
-                self.number(&mut diffs);
-                self.others_act();
-            }
-        }
-        self.send_diffs(diffs);
-        self.active.goes_on(self.caller);
+    fn each_chunk(&mut self, run: &Range<PageNo>, mut step: impl FnMut(&mut Chunk, &mut pages::Context<'_>)) {
+        self.chunks_of(run).into_iter().for_each(|at| self.with(at, &mut step));
     }
 
-    fn each_chunk(&mut self, run: &Range<PageNo>, mut step: impl FnMut(&mut Chunk, &mut pages::Context<'_>)) {
-        for at in 0..self.chunks.len() {
-            let shape = self.chunks[at].shape();
-            if shape.first < run.end && run.start < shape.first + shape.pages {
-                self.with(at, &mut step);
-            }
-        }
+    fn chunks_of(&self, run: &Range<PageNo>) -> Vec<usize> {
+        let shapes = self.chunks.iter().map(Chunk::shape).enumerate();
+        let meets = |shape: &Shape| shape.first < run.end && run.start < shape.first + shape.pages;
+        shapes.filter(|(_, shape)| meets(shape)).map(|(at, _)| at).collect()
     }
 
     /// Where an atomic operation on this page has to be carried out.
@@ -451,10 +391,7 @@ impl Pages {
 
     /// This node's copy of a page ends, and a fetch of it is void.
     pub(super) fn end_copy(&mut self, page: PageNo) {
-        let Some(at) = self.chunk_of(page) else { return };
-        let mut diffs = Gather::default();
-        self.with(at, |c, cx| c.invalidate(cx, std::slice::from_ref(&(page..page + 1)), &mut diffs));
-        self.send_diffs(diffs);
+        self.in_ledger(|pages, ledger| end_copy(pages, ledger, page));
     }
 
     /// Asks a word's home to add to it.
@@ -484,11 +421,14 @@ impl Pages {
         }
         let first = self.rng.below(u64::from(self.layout.pages())) as u32;
         let run = first..(first + 1 + self.rng.below(4) as u32).min(self.layout.pages());
-        let mut diffs = Gather::default();
-        self.each_chunk(&run, |c, cx| {
-            c.evict(cx, &run, &mut diffs);
+        self.in_ledger(|pages, ledger| {
+            let mut batch = DiffBatch::default();
+            for at in pages.chunks_of(&run) {
+                let first = pages.chunks[at].shape().first;
+                pages.diff_step(first, (&mut batch, ledger), |c, cx, sink| c.evict(cx, &run, sink));
+            }
+            batch.send(pages, ledger);
         });
-        self.send_diffs(diffs);
     }
 
     /// Sends what was written to those that would ask for it, as this node arrives at a barrier.
@@ -526,18 +466,21 @@ impl Pages {
 
     /// The barrier is open: takes in what all nodes said, and gives all their entries.
     pub(super) fn learn_all(&mut self, notices: &[u8]) -> Vec<(Entry, bool)> {
-        let entries = match self.ledger.open(notices, &mut self.needs) {
-            Ok(entries) => entries,
-            Err(why) => {
-                self.failure = Some(format!("{}: notices that make no sense: {why}", self.me));
-                return Vec::new();
-            }
-        };
-        let unused = self.stash.open(self.ledger.epoch(), entries.iter().map(|(entry, _)| entry));
-        serve::tell_unused(unused, &mut self.side);
-        let in_place = self.layout.fetches_ahead;
-        self.invalidate(entries.iter().filter(|(_, fresh)| *fresh).map(|(e, _)| e), in_place);
-        entries
+        self.in_ledger(|pages, ledger| {
+            let entries = match ledger.open(notices, &mut pages.needs) {
+                Ok(entries) => entries,
+                Err(why) => {
+                    pages.failure = Some(format!("{}: notices that make no sense: {why}", pages.me));
+                    return Vec::new();
+                }
+            };
+            let unused = pages.stash.open(ledger.epoch(), entries.iter().map(|(entry, _)| entry));
+            serve::tell_unused(unused, &mut pages.side);
+            let in_place = pages.layout.fetches_ahead;
+            end_copies(pages, ledger, entries.iter().filter(|(_, fresh)| *fresh).map(|(e, _)| e), in_place);
+            pages.active.goes_on(pages.caller);
+            entries
+        })
     }
 
     /// Then homes migrate; gives the pages whose copies ended here.

@@ -551,8 +551,10 @@ impl Node {
         if self.at_barrier == self.threads.len() {
             self.at_barrier = 0;
             if what.is_coherent() {
-                self.pages.close();
-                self.pages.ledger.arrive(&mut notices);
+                self.pages.in_ledger(|pages, ledger| {
+                    pages.close(ledger);
+                    ledger.arrive(&mut notices);
+                });
                 self.pages.push();
             }
         }

@@ -53,6 +53,7 @@ pub mod era;
 pub mod history;
 pub mod ledger;
 pub mod migrate;
+pub mod node;
 mod own;
 pub mod push;
 pub mod region;

@@ -3,6 +3,8 @@
 use super::{LaidOpen, Pages};
 use comem_protocol::coherence::pages::carry;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
+use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::node::invalidate::end_copies;
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::sync::{Last, Mark, Payload, Scope};
 use std::sync::MutexGuard;
@@ -15,9 +17,9 @@ impl Pages {
     }
 
     /// Puts aside what came with a token.
-    fn unload(&mut self, carried: &[u8]) {
-        let (ledger, mut homes) = (self.ledger.clone(), Vec::new());
-        if let Err(why) = carry::unload(self, &ledger, |home| homes.push(home), carried) {
+    fn unload(&mut self, ledger: &Ledger, carried: &[u8]) {
+        let mut homes = Vec::new();
+        if let Err(why) = carry::unload(self, ledger, |home| homes.push(home), carried) {
             self.failure = Some(format!("{}: carried pages that make no sense: {why}", self.me));
         }
         homes.into_iter().for_each(|home| self.needs.pass_by(home));
@@ -42,29 +44,32 @@ impl Payload for Pages {
     }
 
     fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
-        if released.needs_close(self.mark()) {
-            self.close();
-        }
-        let ((seen, wishes), at) = (carry::split(knowledge), out.len());
-        self.ledger.tell((scope, released), seen, out);
-        if let Some(wishes) = wishes {
-            let (ledger, told) = (self.ledger.clone(), out[at..].to_vec());
-            let fresh = self.desk.meets(&self.needs.at(self.me));
-            self.carried.0 += carry::load(self, &ledger, (wishes, fresh), &told, out);
-        }
+        self.in_ledger(|pages, ledger| {
+            if released.needs_close(pages.mark()) {
+                pages.close(ledger);
+            }
+            let ((seen, wishes), at) = (carry::split(knowledge), out.len());
+            ledger.tell((scope, released), seen, out);
+            if let Some(wishes) = wishes {
+                let told = out[at..].to_vec();
+                let fresh = pages.desk.meets(&pages.needs.at(pages.me));
+                pages.carried.0 += carry::load(pages, ledger, (wishes, fresh), &told, out);
+            }
+        });
     }
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
         let (told, carried) = carry::take_off(bytes);
-        match self.ledger.learn(scope, told, &mut self.needs) {
+        self.in_ledger(|pages, ledger| match ledger.learn(scope, told, &mut pages.needs) {
             Ok(entries) => {
                 let named = entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs);
-                named.for_each(|(run, _)| self.stash.void(run));
-                self.invalidate(entries.iter().map(|entry| &**entry), false);
-                carried.into_iter().for_each(|carried| self.unload(carried));
+                named.for_each(|(run, _)| pages.stash.void(run));
+                end_copies(pages, ledger, entries.iter().map(|entry| &**entry), false);
+                pages.active.goes_on(pages.caller);
+                carried.into_iter().for_each(|carried| pages.unload(ledger, carried));
             }
-            Err(why) => self.failure = Some(format!("{}: a payload that makes no sense: {why}", self.me)),
-        }
+            Err(why) => pages.failure = Some(format!("{}: a payload that makes no sense: {why}", pages.me)),
+        });
     }
 
     fn deposit(&mut self, _scope: Scope, bytes: &[u8], stored: &mut Vec<u8>) {

@@ -1,0 +1,80 @@
+//! What the page logic of a node acts on here.
+
+use super::{Diffs, Pages};
+use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
+use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
+use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
+use comem_protocol::coherence::pages::node::{Departure, NodeEffects};
+use comem_protocol::coherence::pages::push::Stash;
+use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead};
+use comem_protocol::coherence::pages::{Context, PageNo};
+use comem_protocol::ids::NodeId;
+use comem_protocol::outbox;
+use std::ops::Range;
+
+/// What a batch of diffs acts on in the midst of a chunk's step.
+struct DiffRoom<'a> {
+    me: NodeId,
+    needs: &'a mut Needs,
+    stash: &'a mut Stash,
+    diffs_bytes: usize,
+}
+
+impl DiffEffects for DiffRoom<'_> {
+    fn numbered(&mut self, home: NodeId, serial: u64) {
+        self.needs.raise(home, self.me, serial);
+    }
+
+    fn leaves(&mut self, page: PageNo) {
+        self.stash.void(&(page..page + 1));
+    }
+
+    fn diffs_bytes(&self) -> usize {
+        DIFFS_HEAD_BYTES + self.diffs_bytes
+    }
+}
+
+impl NodeEffects for Pages {
+    fn me(&self) -> NodeId {
+        self.me
+    }
+
+    fn needs<R>(&mut self, step: impl FnOnce(&mut Needs) -> R) -> R {
+        step(&mut self.needs)
+    }
+
+    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R> {
+        self.chunk_of(page).map(|at| self.with(at, step))
+    }
+
+    fn diff_step<R>(
+        &mut self,
+        page: PageNo,
+        (batch, ledger): (&mut DiffBatch, &mut Ledger),
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut dyn Flush) -> R,
+    ) -> Option<R> {
+        let (mut needs, mut stash) = (std::mem::take(&mut self.needs), std::mem::take(&mut self.stash));
+        let room = DiffRoom { me: self.me, needs: &mut needs, stash: &mut stash, diffs_bytes: self.layout.diffs_bytes };
+        let mut sink = batch.sink(ledger, room);
+        let result = self.step(page, |chunk, cx| step(chunk, cx, &mut sink));
+        (self.needs, self.stash) = (needs, stash);
+        result
+    }
+
+    fn between_steps(&mut self) {
+        self.others_act();
+    }
+
+    fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
+        let shape = self.chunk_of(page).map(|at| self.chunks[at].shape());
+        shape.map(|shape| shape.first..shape.first + shape.pages).ok_or(None)
+    }
+
+    fn copies_ended(&mut self, _: Vec<Range<PageNo>>) {}
+
+    fn send_diffs(&mut self, _: &Ledger, (home, _): (NodeId, Departure), head: &DiffsHead, message: Vec<u8>) {
+        let origin = if self.caller.is_some() { outbox::Origin::Caller } else { outbox::Origin::Service };
+        let parts = message[DIFFS_HEAD_BYTES..].to_vec();
+        self.diffs.push(Diffs { home, origin, head: head.clone(), parts });
+    }
+}
