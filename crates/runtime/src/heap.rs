@@ -21,14 +21,14 @@ pub use crate::shared::alloc::RegionOptions;
 pub use crate::shared::atomic::Word;
 /// Makes a struct of plain fields [`Plain`], and an [`Element`](crate::Element) of shared arrays.
 pub use comem_derive::Plain;
-pub use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::coherence::pages::PageEngine;
 #[doc(hidden)]
 pub use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op};
+pub use comem_protocol::coherence::pages::node::close::CloseReason;
 pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUNS_MAX};
 
 use crate::Comem;
 use crate::error::{Error, Result};
-use crate::shared::release::Why;
 use crate::shared::{Shared, space};
 use crate::thread::Thread;
 use comem_memory::pages::fault::uncancelled;
@@ -561,7 +561,7 @@ impl Comem {
             // What was written before counts, though it be in no interval yet: the token of its lock may rest here. Beside a collective call of another
             // thread no interval ends, so it is a release like any other.
             let (thread, shared) = (self.current()?, self.shared()?);
-            thread.releasing(|| thread.end_interval(shared, Why::Else));
+            thread.releasing(|| thread.end_interval(shared, CloseReason::Else));
         }
         known.declare_read_only();
         self.shared()?.unmap_writable(&known);

@@ -14,6 +14,7 @@ use crate::heap::HEAP_BYTES;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_protocol::coherence::direct::UNIT_BYTES;
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
 use comem_protocol::coherence::pages::region::{Homes, Part, Region, Unit};
 use comem_protocol::coherence::pages::wire::{self, Need};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
@@ -510,7 +511,7 @@ impl Thread {
         let whole =
             |known: &Arc<Known>| known.region.first == page && (!known.region.cut_up || known.region.owner.is_none());
         if shared.table.find(page).filter(whole).is_some_and(|known| known.has_flushed()) {
-            self.releasing(|| self.end_interval(shared, super::release::Why::Else));
+            self.releasing(|| self.end_interval(shared, CloseReason::Else));
         }
     }
 
@@ -518,7 +519,8 @@ impl Thread {
     fn send_free(&self, shared: &Shared, owner: NodeId, (page, offset): (PageNo, u32)) {
         let mut side = Outbox::new();
         let mut ledger = shared.ledger.lock();
-        self.home().close_interval(shared, &mut ledger, super::release::Why::Else, self.slot(), &mut side);
+        let mut pages = self.home().node_pages(shared, self.slot(), &mut side);
+        close_interval(&mut pages, &mut ledger, CloseReason::Else);
         drop(ledger);
         self.home().flush(self.slot(), &mut side);
         let mut needs = Vec::new();

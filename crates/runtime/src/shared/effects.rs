@@ -1,20 +1,29 @@
 //! What the page logic of a node ([`node`](comem_protocol::coherence::pages::node)) acts on here.
 
 use super::Shared;
+use super::release::Listed;
 use super::serve::PageHouse;
+use crate::error::Error;
 use crate::node::Node;
 use comem_memory::pages::Offers;
+use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
+use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
-use comem_protocol::coherence::pages::node::{Departure, NodeEffects};
+use comem_protocol::coherence::pages::node::{Departure, Failure, NodeEffects};
 use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead};
 use comem_protocol::coherence::pages::{ByteMarks, Context, PageNo};
-use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox};
+use comem_protocol::sync::Mark;
 use comem_protocol::wire::message::types;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+
+/// The node's last words after so many locks.
+const TOO_LONG_AN_EPOCH: &str = "this node has ended 4294967295 intervals (mostly by locks that changed nodes) since the last barrier of all \
+     threads, and has no number for another; let all threads pass a barrier now and then";
 
 /// This node's pages, as a step of the page logic acts on them.
 pub(crate) struct NodePages<'a> {
@@ -75,16 +84,92 @@ impl NodeEffects for NodePages<'_> {
 
     fn diff_step<R>(
         &mut self,
-        page: PageNo,
+        (page, unlisted): (PageNo, bool),
         (batch, ledger): (&mut DiffBatch, &mut Ledger),
         step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut dyn Flush) -> R,
     ) -> Option<R> {
-        let house = self.house;
-        self.step(page, |chunk, cx| step(chunk, cx, &mut batch.sink(ledger, house)))
+        let (house, listed) = (self.house, if unlisted { Listed::Taken } else { Listed::AsBefore });
+        let step = |chunk: &mut Chunk, cx: &mut Context<'_>| step(chunk, cx, &mut batch.sink(ledger, house));
+        house.node.chunk_step((house.slot, page), listed, self.side, step)
     }
 
     fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
         self.house.shared.table.chunk_around(page)
+    }
+
+    fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, Asks)> {
+        self.house.shared.table.chunks_at(firsts)
+    }
+
+    fn take_active(&mut self) -> Vec<PageNo> {
+        let mut active = {
+            let mut list = self.house.shared.active.lock();
+            let most = list.len();
+            std::mem::replace(&mut *list, Vec::with_capacity(most))
+        };
+        active.sort_unstable();
+        active
+    }
+
+    fn relist(&mut self, mut firsts: Vec<PageNo>) {
+        self.house.shared.active.lock().append(&mut firsts);
+    }
+
+    fn begin_close(&mut self) -> Mark {
+        Mark(self.house.shared.closes.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
+    fn era<R>(&mut self, step: impl FnOnce(&mut Era) -> R) -> R {
+        step(&mut self.house.shared.era.lock())
+    }
+
+    fn may_be_taken(&mut self, table: &Range<PageNo>) -> bool {
+        self.house.shared.offers().is_some_and(|offers| offers.any_taken(table.clone()))
+    }
+
+    fn writes_seen(
+        &mut self,
+        tables: &[(Range<PageNo>, Asks)],
+        era: Era,
+        idle: &mut Vec<Range<PageNo>>,
+    ) -> Option<Vec<Range<PageNo>>> {
+        let mut vain = self.house.shared.vain.lock();
+        self.house.shared.writes_seen(tables, |pages, found| vain.looked(&pages, found, era.total(), idle))
+    }
+
+    fn has_room_for_homes(&mut self) -> bool {
+        self.house.node.has_room_for_homes(self.house.shared, self.house.slot, self.side)
+    }
+
+    fn stays_away(&mut self, pages: &Range<PageNo>, home: NodeId) {
+        let PageHouse { node, shared, slot } = self.house;
+        if node.config.migration {
+            node.counters(slot).no_room.add(shared.would_come(pages, home));
+        }
+    }
+
+    fn written_under(&mut self, lock: LockId, pages: impl Iterator<Item = Range<PageNo>>) {
+        let mut sections = self.house.shared.sections.lock();
+        pages.for_each(|pages| sections.written_under(lock, pages));
+    }
+
+    fn written_at_home(&mut self, pages: impl Iterator<Item = Range<PageNo>>) {
+        let mut pages = pages.peekable();
+        if pages.peek().is_some() {
+            // The home's writes are noted beside those of others.
+            self.house.shared.note_putters();
+        }
+        pages.for_each(|pages| self.house.shared.note_home_write(pages));
+    }
+
+    fn close_is_over(&mut self) {
+        self.house.shared.last_close.store(self.house.node.now().0, Ordering::Relaxed);
+    }
+
+    fn fails(&mut self, why: Failure) {
+        match why {
+            Failure::IntervalsUsedUp => self.house.node.end_with(&Error::Misuse(TOO_LONG_AN_EPOCH.to_string())),
+        }
     }
 
     fn not_kept(&mut self) -> Vec<PageNo> {

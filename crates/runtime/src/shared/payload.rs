@@ -5,7 +5,6 @@
 //! tell, in a table that the others map ([`Offers`]): whoever wants the lock takes it there, and nobody is woken.
 
 use super::Shared;
-use super::release::Why;
 use crate::node::Node;
 use comem_memory::pages::{Offers, TOLD_BYTES_MAX};
 use comem_net::Backbone;
@@ -13,6 +12,7 @@ use comem_protocol::coherence::pages::PAGE_BYTES;
 use comem_protocol::coherence::pages::carry;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
 use comem_protocol::coherence::pages::node::invalidate::end_copies;
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
@@ -50,8 +50,8 @@ impl Payload for PagePayload<'_> {
         let mut ledger = self.shared.ledger.lock();
         // Who has the ledger knows that no interval is ending: those that have begun to are over.
         if released.needs_close(self.shared.mark()) {
-            let why = if let Scope::Lock(lock) = scope { Why::Lock(lock) } else { Why::Else };
-            self.node.close_interval(self.shared, &mut ledger, why, self.slot, &mut self.side);
+            let why = if let Scope::Lock(lock) = scope { CloseReason::Lock(lock) } else { CloseReason::Else };
+            close_interval(&mut self.node.node_pages(self.shared, self.slot, &mut self.side), &mut ledger, why);
         }
         let ((seen, wishes), at) = (carry::split(knowledge), out.len());
         ledger.tell((scope, released), seen, out);

@@ -13,15 +13,13 @@ use crate::sections::Call;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::chunk::close::Asks;
-use comem_protocol::coherence::pages::era::Era;
-use comem_protocol::coherence::pages::history;
 use comem_protocol::coherence::pages::ledger::Ledger;
-use comem_protocol::coherence::pages::node::diffs::DiffBatch;
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval, collect_remote_gets};
 use comem_protocol::coherence::pages::node::invalidate::end_copies;
 use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
-use comem_protocol::coherence::pages::wire::{Entry, Groups};
+use comem_protocol::coherence::pages::wire::Entry;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
-use comem_protocol::ids::{LockId, NodeId, Slot};
+use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::Mark;
 use comem_protocol::wire::message::Collective;
@@ -35,21 +33,6 @@ const LOOK_FOR_HANDLERS: u64 = 32;
 /// Mostly what a node says at a barrier has room in so many bytes.
 const NOTICES_BYTES: usize = 256;
 
-/// The node's last words after so many locks.
-const TOO_LONG_AN_EPOCH: &str = "this node has ended 4294967295 intervals (mostly by locks that changed nodes) since the last barrier of all \
-    threads, and has no number for another; let all threads pass a barrier now and then";
-
-/// Why an interval ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Why {
-    /// This lock's token leaves.
-    Lock(LockId),
-    /// What was written so far was set-up ([`Thread::end_setup`]).
-    Setup,
-    /// Anything else.
-    Else,
-}
-
 impl Shared {
     /// How many intervals have begun to end. What this thread wrote before it asked is in the interval that ends next.
     pub(crate) fn mark(&self) -> Mark {
@@ -60,12 +43,6 @@ impl Shared {
         } else {
             Mark(self.closes.fetch_add(0, Ordering::SeqCst))
         }
-    }
-
-    fn count_close(&self) -> Era {
-        let mut era = self.era.lock();
-        era.close();
-        *era
     }
 
     /// Reads the kernel's notes of writes in these chunks (in order): mostly few of many chunks were written, and to see
@@ -92,7 +69,7 @@ impl Shared {
 
 /// What becomes of a chunk's place in the list of active ones before a step of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Listed {
+pub(super) enum Listed {
     AsBefore,
     /// The caller has taken it from the list, to which it comes back if something may be dirty after the step.
     Taken,
@@ -150,7 +127,7 @@ impl Node {
         shared.table.step(shared.views.as_ref()?, page, live)?
     }
 
-    fn chunk_step<R>(
+    pub(super) fn chunk_step<R>(
         &self,
         (slot, page): (Slot, PageNo),
         listed: Listed,
@@ -284,100 +261,6 @@ impl Node {
         }
     }
 
-    /// Ends the open interval: everything written on this node since the last one, for this reason. The caller
-    /// holds the ledger.
-    pub(super) fn close_interval(&self, shared: &Shared, ledger: &mut Ledger, why: Why, slot: Slot, side: &mut Outbox) {
-        if !ledger.may_close() {
-            return;
-        }
-        let before = shared.closes.fetch_add(1, Ordering::SeqCst);
-        let mut active = {
-            let mut list = shared.active.lock();
-            let most = list.len();
-            std::mem::replace(&mut *list, Vec::with_capacity(most))
-        };
-        active.sort_unstable();
-        self.close_chunks(shared, ledger, (&active, true), why, slot, side);
-        ledger.closes_are_over(Mark(before + 1));
-    }
-
-    /// Ends an interval of what was written to these chunks, in their order, which the caller may have taken from the list of active ones
-    /// (`unlisted`), for this reason.
-    pub(super) fn close_chunks(
-        &self,
-        shared: &Shared,
-        ledger: &mut Ledger,
-        (chunks, unlisted): (&[PageNo], bool),
-        why: Why,
-        slot: Slot,
-        side: &mut Outbox,
-    ) {
-        if chunks.is_empty() {
-            return;
-        }
-        if ledger.is_used_up() {
-            return self.end_with(&Error::Misuse(TOO_LONG_AN_EPOCH.to_string()));
-        }
-        let era = shared.count_close();
-        let known = shared.table.chunks_at(chunks);
-        self.heed_takers(shared, &known, slot, side);
-        let (mut idle, mut vain) = (Vec::new(), shared.vain.lock());
-        let seen = shared.writes_seen(&known, |pages, found| vain.looked(&pages, found, era.total(), &mut idle));
-        drop(vain);
-        let (mut batch, house) = (DiffBatch::default(), self.page_house(shared, slot));
-        let mut notices = [Vec::new(), Vec::new()];
-        let mut passed_over = Vec::new();
-        let mut behind = seen.as_deref().unwrap_or_default();
-        // What chunks ask for is read behind the kernel's notes: what another thread takes of them meanwhile it has asked a close for before.
-        for (chunk, asks) in shared.table.chunks_at(chunks) {
-            behind = &behind[behind.iter().take_while(|run| run.end <= chunk.start).count()..];
-            let untouched = seen.is_some() && behind.first().is_none_or(|run| chunk.end <= run.start);
-            if untouched && Chunk::may_be_passed_over(chunk.start, asks, era) {
-                passed_over.push(chunk.start);
-                continue;
-            }
-            let listed = if unlisted { Listed::Taken } else { Listed::AsBefore };
-            self.chunk_step((slot, chunk.start), listed, side, |chunk, cx| {
-                let book = ledger.which(chunk.shape().engine) as usize;
-                chunk.close(cx, &mut batch.sink(ledger, house), seen.as_deref(), &mut notices[book]);
-            });
-            batch.send_full(&mut self.node_pages(shared, slot, side), ledger);
-        }
-        batch.send(&mut self.node_pages(shared, slot, side), ledger);
-        if unlisted {
-            shared.active.lock().append(&mut passed_over);
-        }
-        let no_room = !self.has_room_for_homes(shared, slot, side);
-        if no_room && self.config.migration {
-            let held = notices.iter().flatten().filter(|(_, _, held)| *held);
-            self.counters(slot).no_room.add(held.map(|(pages, home, _)| shared.would_come(pages, *home)).sum());
-        }
-        if why == Why::Setup || no_room {
-            // As if the copies were gone: no home moves to who has written them (`migrate`).
-            notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
-        }
-        if let Why::Lock(lock) = why {
-            let mut sections = shared.sections.lock();
-            notices.iter().flatten().for_each(|(pages, _, _)| sections.written_under(lock, pages.clone()));
-        }
-        let groups = notices.map(|notices| groups(shared, ledger, notices));
-        ledger.close(groups);
-        self.each_chunk_of(shared, idle.iter(), slot, side, |chunk, cx, parts| {
-            parts.iter().for_each(|part| chunk.lay_aside(cx, part));
-        });
-        shared.last_close.store(self.now().0, Ordering::Relaxed);
-    }
-
-    /// What other nodes have taken out of these chunks since the last look is shared from now on: before the kernel's notes are read, or they would
-    /// be read where they say nothing yet.
-    fn heed_takers(&self, shared: &Shared, chunks: &[(Range<PageNo>, Asks)], slot: Slot, side: &mut Outbox) {
-        let Some(offers) = shared.views.as_ref().and_then(|views| views.offers.as_ref()) else { return };
-        let heeding = chunks.iter().filter(|(_, asks)| asks.heed).map(|(chunk, _)| chunk);
-        for chunk in heeding.filter(|chunk| offers.any_taken((*chunk).clone())) {
-            self.page_step(slot, chunk.start, side, |chunk, cx| chunk.heed_takers(cx));
-        }
-    }
-
     /// Whether an interval that ended now might have something in it, as [`Node::close_chunks`] would find. Waits for one that is just ending: it has taken
     /// the list of active chunks, and what is written to them meanwhile is not in it.
     pub(crate) fn may_have_to_tell(&self, slot: Slot) -> bool {
@@ -387,7 +270,7 @@ impl Node {
         active.sort_unstable();
         let chunks = shared.table.chunks_at(&active);
         let mut side = Outbox::new();
-        self.heed_takers(shared, &chunks, slot, &mut side);
+        collect_remote_gets(&mut self.node_pages(shared, slot, &mut side), &chunks);
         let tells = |page| shared.table.step(views, page, |_, chunk, _, _| chunk.has_to_tell()) == Some(true);
         let may = match shared.writes_seen(&chunks, |_, _| ()) {
             // What chunks ask for is read behind the kernel's notes here, too.
@@ -503,24 +386,6 @@ fn side_by_side(mut ranges: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
     runs
 }
 
-/// Notices by home.
-fn groups(shared: &Shared, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
-    let me = shared.me;
-    let mut groups = Groups::new();
-    if notices.iter().any(|(_, home, _)| *home == me) {
-        // The home's writes are noted beside those of others.
-        shared.note_putters();
-    }
-    for (pages, home, held) in notices {
-        if home == me {
-            shared.note_home_write(pages.clone());
-        }
-        let serial = || if home == me { 0 } else { ledger.last_serial(home) };
-        history::add_notice(&mut groups, home, serial, pages, held);
-    }
-    groups
-}
-
 impl Shared {
     /// Another thread of this node arrives at a coherent call: whether it is the last one, of so many where all take part.
     fn all_arrive(&self, what: Collective, callers: usize) -> bool {
@@ -545,7 +410,7 @@ impl Thread {
             notices.reserve(NOTICES_BYTES);
             self.stepping(|side| {
                 let mut ledger = shared.ledger.lock();
-                self.home().close_interval(shared, &mut ledger, Why::Else, self.slot(), side);
+                close_interval(&mut self.home().node_pages(shared, self.slot(), side), &mut ledger, CloseReason::Else);
                 ledger.arrive(&mut notices);
                 if call.is_some_and(|call| call.beside) {
                     ledger.keep_homes(&mut notices);
@@ -600,14 +465,14 @@ impl Thread {
     pub fn end_setup(&self) {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return };
         shared.claims.store(true, Ordering::Relaxed);
-        self.end_interval(shared, Why::Setup);
+        self.end_interval(shared, CloseReason::Setup);
     }
 
     /// Ends the open interval for this reason, whoever waits for that.
-    pub(crate) fn end_interval(&self, shared: &Shared, why: Why) {
+    pub(crate) fn end_interval(&self, shared: &Shared, why: CloseReason) {
         self.stepping(|side| {
             let mut ledger = shared.ledger.lock();
-            self.home().close_interval(shared, &mut ledger, why, self.slot(), side);
+            close_interval(&mut self.home().node_pages(shared, self.slot(), side), &mut ledger, why);
         });
     }
 

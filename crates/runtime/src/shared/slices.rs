@@ -8,10 +8,10 @@
 //! A release by an application thread closes by itself, in that thread.
 
 use super::Shared;
-use super::release::Why;
 use crate::io::PutAside;
 use crate::node::Node;
 use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::ids::Slot;
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::Outbox;
@@ -96,7 +96,8 @@ impl Node {
             let mut side = Outbox::new();
             let mut ledger = shared.ledger.lock();
             if ledger.may_close() {
-                self.close_chunks(shared, &mut ledger, (&[first], false), Why::Else, Slot::SERVICE, &mut side);
+                let mut pages = self.node_pages(shared, Slot::SERVICE, &mut side);
+                close_tables(&mut pages, &mut ledger, (&[first], false), CloseReason::Else);
                 self.counters(Slot::SERVICE).slices.add(1);
             }
             drop(ledger);

@@ -16,16 +16,17 @@ use comem_protocol::coherence::pages::chunk::atomic::Place;
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Shape};
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::era::Era;
-use comem_protocol::coherence::pages::history::{self, add_notice};
+use comem_protocol::coherence::pages::history;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::node::NodeEffects;
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::coherence::pages::node::diffs::DiffBatch;
 use comem_protocol::coherence::pages::node::invalidate::{end_copies, end_copy};
 use comem_protocol::coherence::pages::push::{Picked, Stash};
 use comem_protocol::coherence::pages::requests::Requests;
 use comem_protocol::coherence::pages::serve;
-use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Groups, Need};
+use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Need};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{LockId, NodeId, Slot};
@@ -286,65 +287,15 @@ impl Pages {
         }
     }
 
-    /// Ends the interval of this node: diffs leave, notices are noted.
-    pub(super) fn close(&mut self, ledger: &mut Ledger) {
-        if ledger.may_close() {
-            self.closes += 1;
-            self.active.goes_on(self.caller);
-            let chunks = self.active.take();
-            self.close_chunks(ledger, &chunks, true);
-            ledger.closes_are_over(Mark(self.closes));
-        }
-    }
-
     /// Ends an interval of what was written to some chunks: a slice of a long close.
     fn close_slice(&mut self) {
         self.active.goes_on(self.caller);
         let chunks = self.active.chunks();
         if self.ledger.may_close() && !chunks.is_empty() {
-            let chunk = chunks[self.rng.below(chunks.len() as u64) as usize];
-            self.in_ledger(|pages, ledger| pages.close_chunks(ledger, &[chunk], false));
+            let first = chunks[self.rng.below(chunks.len() as u64) as usize];
+            let first = self.chunks[first].shape().first;
+            self.in_ledger(|pages, ledger| close_tables(pages, ledger, (&[first], false), CloseReason::Else));
         }
-    }
-
-    /// Ends an interval of what was written to these chunks, which the caller may have taken from the list of active ones (`unlisted`).
-    fn close_chunks(&mut self, ledger: &mut Ledger, chunks: &[usize], unlisted: bool) {
-        if chunks.is_empty() {
-            return;
-        }
-        self.era.close();
-        let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), [Vec::new(), Vec::new()], Vec::new());
-        for at in chunks {
-            if self.chunks[*at].asks().heed {
-                self.with(*at, |c, cx| c.heed_takers(cx));
-            }
-        }
-        let seen = self.memory.peek();
-        self.others_act();
-        for at in chunks.iter().copied() {
-            if self.is_passed_over(at, seen.as_deref()) {
-                passed_over.push(at);
-                continue;
-            }
-            if unlisted {
-                self.active.strike(at);
-            }
-            let notices = &mut notices[ledger.which(self.chunks[at].shape().engine) as usize];
-            let first = self.chunks[at].shape().first;
-            self.diff_step(first, (&mut batch, ledger), |c, cx, sink| c.close(cx, sink, seen.as_deref(), notices));
-            batch.send_full(self, ledger);
-            self.others_act();
-        }
-        batch.send(self, ledger);
-        if unlisted {
-            self.active.give_back(passed_over);
-        }
-        if !self.has_room_for_homes() {
-            notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
-        }
-        let groups = notices.map(|notices| self.groups(ledger, notices));
-        ledger.close(groups);
-        self.active.goes_on(self.caller);
     }
 
     /// Another thread that closes an interval lays aside what is around this page, now and then.
@@ -353,24 +304,6 @@ impl Pages {
             let run = page.saturating_sub(self.rng.below(3) as u32)..page + 1 + self.rng.below(3) as u32;
             self.each_chunk(&run, |c, cx| c.lay_aside(cx, &run));
         }
-    }
-
-    /// Whether a close that has seen writes to these pages leaves a chunk out.
-    fn is_passed_over(&self, at: usize, seen: Option<&[Range<PageNo>]>) -> bool {
-        let (chunk, era) = (&self.chunks[at], self.era);
-        let Shape { first, pages, .. } = chunk.shape();
-        let untouched = |seen: &[Range<PageNo>]| !seen.iter().any(|run| run.start < first + pages && first < run.end);
-        seen.is_some_and(untouched) && Chunk::may_be_passed_over(first, chunk.asks(), era)
-    }
-
-    /// Notices by home.
-    fn groups(&self, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
-        let mut groups = Groups::new();
-        for (pages, home, held) in notices {
-            let serial = || if home == self.me { 0 } else { ledger.last_serial(home) };
-            add_notice(&mut groups, home, serial, pages, held);
-        }
-        groups
     }
 
     fn each_chunk(&mut self, run: &Range<PageNo>, mut step: impl FnMut(&mut Chunk, &mut pages::Context<'_>)) {
@@ -425,7 +358,7 @@ impl Pages {
             let mut batch = DiffBatch::default();
             for at in pages.chunks_of(&run) {
                 let first = pages.chunks[at].shape().first;
-                pages.diff_step(first, (&mut batch, ledger), |c, cx, sink| c.evict(cx, &run, sink));
+                pages.diff_step((first, false), (&mut batch, ledger), |c, cx, sink| c.evict(cx, &run, sink));
             }
             batch.send(pages, ledger);
         });

@@ -8,6 +8,7 @@ use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::atomic::Answer;
 use comem_protocol::coherence::pages::chunk::Fault;
 use comem_protocol::coherence::pages::chunk::atomic::Place;
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
 use comem_protocol::coherence::pages::push::Picked;
 use comem_protocol::coherence::pages::serve;
 use comem_protocol::coherence::pages::wire::{Entry, Need};
@@ -552,7 +553,7 @@ impl Node {
             self.at_barrier = 0;
             if what.is_coherent() {
                 self.pages.in_ledger(|pages, ledger| {
-                    pages.close(ledger);
+                    close_interval(pages, ledger, CloseReason::Else);
                     ledger.arrive(&mut notices);
                 });
                 self.pages.push();

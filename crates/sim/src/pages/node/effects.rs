@@ -1,15 +1,18 @@
 //! What the page logic of a node acts on here.
 
 use super::{Diffs, Pages};
+use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
+use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
-use comem_protocol::coherence::pages::node::{Departure, NodeEffects};
+use comem_protocol::coherence::pages::node::{Departure, Failure, NodeEffects};
 use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead};
 use comem_protocol::coherence::pages::{Context, PageNo};
 use comem_protocol::ids::NodeId;
 use comem_protocol::outbox;
+use comem_protocol::sync::Mark;
 use std::ops::Range;
 
 /// What a batch of diffs acts on in the midst of a chunk's step.
@@ -49,10 +52,13 @@ impl NodeEffects for Pages {
 
     fn diff_step<R>(
         &mut self,
-        page: PageNo,
+        (page, unlisted): (PageNo, bool),
         (batch, ledger): (&mut DiffBatch, &mut Ledger),
         step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut dyn Flush) -> R,
     ) -> Option<R> {
+        if unlisted && let Some(at) = self.chunk_of(page) {
+            self.active.strike(at);
+        }
         let (mut needs, mut stash) = (std::mem::take(&mut self.needs), std::mem::take(&mut self.stash));
         let room = DiffRoom { me: self.me, needs: &mut needs, stash: &mut stash, diffs_bytes: self.layout.diffs_bytes };
         let mut sink = batch.sink(ledger, room);
@@ -68,6 +74,54 @@ impl NodeEffects for Pages {
     fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
         let shape = self.chunk_of(page).map(|at| self.chunks[at].shape());
         shape.map(|shape| shape.first..shape.first + shape.pages).ok_or(None)
+    }
+
+    fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, Asks)> {
+        let chunks = firsts.iter().filter_map(|first| self.chunk_of(*first)).map(|at| &self.chunks[at]);
+        chunks.map(|chunk| (chunk.shape().first..chunk.shape().first + chunk.shape().pages, chunk.asks())).collect()
+    }
+
+    fn take_active(&mut self) -> Vec<PageNo> {
+        self.active.goes_on(self.caller);
+        self.active.take().into_iter().map(|at| self.chunks[at].shape().first).collect()
+    }
+
+    fn relist(&mut self, firsts: Vec<PageNo>) {
+        let chunks = firsts.into_iter().filter_map(|first| self.chunk_of(first)).collect();
+        self.active.give_back(chunks);
+    }
+
+    fn begin_close(&mut self) -> Mark {
+        self.closes += 1;
+        Mark(self.closes)
+    }
+
+    fn era<R>(&mut self, step: impl FnOnce(&mut Era) -> R) -> R {
+        step(&mut self.era)
+    }
+
+    fn writes_seen(
+        &mut self,
+        _: &[(Range<PageNo>, Asks)],
+        _: Era,
+        _: &mut Vec<Range<PageNo>>,
+    ) -> Option<Vec<Range<PageNo>>> {
+        self.others_act();
+        let seen = self.memory.peek();
+        self.others_act();
+        seen
+    }
+
+    fn has_room_for_homes(&mut self) -> bool {
+        self.has_room_for_homes()
+    }
+
+    fn close_is_over(&mut self) {
+        self.active.goes_on(self.caller);
+    }
+
+    fn fails(&mut self, why: Failure) {
+        self.failure = Some(format!("{}: {why:?}", self.me));
     }
 
     fn copies_ended(&mut self, _: Vec<Range<PageNo>>) {}

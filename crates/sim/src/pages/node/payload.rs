@@ -4,6 +4,7 @@ use super::{LaidOpen, Pages};
 use comem_protocol::coherence::pages::carry;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
 use comem_protocol::coherence::pages::node::invalidate::end_copies;
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::sync::{Last, Mark, Payload, Scope};
@@ -46,7 +47,7 @@ impl Payload for Pages {
     fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
         self.in_ledger(|pages, ledger| {
             if released.needs_close(pages.mark()) {
-                pages.close(ledger);
+                close_interval(pages, ledger, CloseReason::Else);
             }
             let ((seen, wishes), at) = (carry::split(knowledge), out.len());
             ledger.tell((scope, released), seen, out);

@@ -7,17 +7,22 @@
 //! | part | what it does |
 //! |---|---|
 //! | [`diffs`] | gathers diffs into messages, with the serials by which homes apply them |
+//! | [`close`] | ends an interval |
 //! | [`invalidate`] | ends the copies that notices name |
 
+pub mod close;
 pub mod diffs;
 pub mod invalidate;
 
 use self::diffs::DiffBatch;
+use super::chunk::close::Asks;
 use super::chunk::{Chunk, Flush};
+use super::era::Era;
 use super::ledger::{Ledger, Needs};
 use super::wire::{DiffsHead, Runs};
 use super::{Context, PageNo};
-use crate::ids::NodeId;
+use crate::ids::{LockId, NodeId};
+use crate::sync::Mark;
 use std::ops::Range;
 
 /// When a message of diffs leaves.
@@ -29,6 +34,13 @@ pub enum Departure {
     AtEnd,
 }
 
+/// Why a node cannot go on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The epoch has as many intervals as can be numbered.
+    IntervalsUsedUp,
+}
+
 /// What the page logic of a node acts on.
 pub trait NodeEffects {
     /// This node.
@@ -37,10 +49,11 @@ pub trait NodeEffects {
     fn needs<R>(&mut self, step: impl FnOnce(&mut Needs) -> R) -> R;
     /// A step of the page table with this page; `None` when no region with several writers has it.
     fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R>;
-    /// As [`NodeEffects::step`], for one that may flush diffs.
+    /// As [`NodeEffects::step`], for one that may flush diffs. The table was taken from the active list if so said: it comes
+    /// back if something may be dirty after the step.
     fn diff_step<R>(
         &mut self,
-        page: PageNo,
+        at: (PageNo, bool),
         to: (&mut DiffBatch, &mut Ledger),
         step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut dyn Flush) -> R,
     ) -> Option<R>;
@@ -48,6 +61,40 @@ pub trait NodeEffects {
     fn between_steps(&mut self) {}
     /// The pages of the table with this page, if there is one here; else the next page, if any, where there may be one.
     fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>>;
+    /// The page tables that begin at these pages, as far as regions have them, each with what it has to be asked for.
+    fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, Asks)>;
+    /// Takes the list of page tables that may be dirty, in order.
+    fn take_active(&mut self) -> Vec<PageNo>;
+    /// These come back into the list, although no step has come by them.
+    fn relist(&mut self, firsts: Vec<PageNo>);
+    /// An interval begins to end: gives how many have, this one included.
+    fn begin_close(&mut self) -> Mark;
+    /// How this node's intervals have ended lately.
+    fn era<R>(&mut self, step: impl FnOnce(&mut Era) -> R) -> R;
+    /// Whether another node may have copied something out of this page table by itself since the last look.
+    fn may_be_taken(&mut self, _table: &Range<PageNo>) -> bool {
+        true
+    }
+    /// The pages of these tables, in order, that the kernel notes as written, and perhaps more; `None` where it notes none or
+    /// has not answered. Appends to `idle` what was looked at so often in vain that it is laid aside.
+    fn writes_seen(
+        &mut self,
+        tables: &[(Range<PageNo>, Asks)],
+        era: Era,
+        idle: &mut Vec<Range<PageNo>>,
+    ) -> Option<Vec<Range<PageNo>>>;
+    /// Whether more pages may have their home here than by the layout of their regions.
+    fn has_room_for_homes(&mut self) -> bool;
+    /// There is no room for these, which are held here, to come from their home; for reports.
+    fn stays_away(&mut self, _pages: &Range<PageNo>, _home: NodeId) {}
+    /// These pages were written in the interval that ended because the lock's token leaves; for prefetching.
+    fn written_under(&mut self, _lock: LockId, _pages: impl Iterator<Item = Range<PageNo>>) {}
+    /// This node has written these pages, whose home it is, in the interval that ends; for reports.
+    fn written_at_home(&mut self, _pages: impl Iterator<Item = Range<PageNo>>) {}
+    /// The interval has ended.
+    fn close_is_over(&mut self) {}
+    /// The node cannot go on.
+    fn fails(&mut self, why: Failure);
     /// Pages, in order, that a barrier leaves unmapped where it keeps others mapped until they are fetched again.
     fn not_kept(&mut self) -> Vec<PageNo> {
         Vec::new()

@@ -1,0 +1,119 @@
+//! An interval ends: what was written on this node since the last one is found, diffs leave for the homes, and the notices
+//! join what releases tell.
+
+use super::diffs::DiffBatch;
+use super::{Failure, NodeEffects, each_table};
+use crate::coherence::pages::chunk::Chunk;
+use crate::coherence::pages::chunk::close::Asks;
+use crate::coherence::pages::history::add_notice;
+use crate::coherence::pages::ledger::Ledger;
+use crate::coherence::pages::wire::Groups;
+use crate::coherence::pages::{PageEngine, PageNo};
+use crate::ids::{LockId, NodeId};
+use crate::rules::Rule;
+use std::ops::Range;
+
+/// Why an interval ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// This lock's token leaves.
+    Lock(LockId),
+    /// What was written so far was set-up, and says nothing of who will write.
+    Setup,
+    /// Anything else.
+    Else,
+}
+
+/// Ends the open interval: everything written on this node since the last one.
+pub fn close_interval(node: &mut impl NodeEffects, ledger: &mut Ledger, why: CloseReason) {
+    if ledger.may_close() {
+        let over = node.begin_close();
+        let active = node.take_active();
+        close_tables(node, ledger, (&active, true), why);
+        ledger.closes_are_over(over);
+    }
+}
+
+/// Ends an interval of what was written to the page tables that begin at these pages, in order. The caller may have taken
+/// them from the active list (`unlisted`).
+pub fn close_tables<E: NodeEffects>(
+    node: &mut E,
+    ledger: &mut Ledger,
+    (firsts, unlisted): (&[PageNo], bool),
+    why: CloseReason,
+) {
+    if firsts.is_empty() {
+        return;
+    }
+    if ledger.is_used_up() {
+        return node.fails(Failure::IntervalsUsedUp);
+    }
+    let era = node.era(|era| {
+        era.close();
+        *era
+    });
+    let before = node.tables_at(firsts);
+    collect_remote_gets(node, &before);
+    let mut idle = Vec::new();
+    let seen = node.writes_seen(&before, era, &mut idle);
+    // What tables ask for is read behind the kernel's notes: whoever takes notes out of the kernel has asked before.
+    let tables = if Rule::AsksAreReadBehindNotes.on() { node.tables_at(firsts) } else { before };
+    let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), [Vec::new(), Vec::new()], Vec::new());
+    let (plain, scoped) = (ledger.which(PageEngine::Hlrc), ledger.which(PageEngine::Scope));
+    let mut behind = seen.as_deref().unwrap_or_default();
+    for (table, asks) in tables {
+        behind = &behind[behind.iter().take_while(|run| run.end <= table.start).count()..];
+        let untouched = seen.is_some() && behind.first().is_none_or(|run| table.end <= run.start);
+        if untouched && Chunk::may_be_passed_over(table.start, asks, era) {
+            passed_over.push(table.start);
+            continue;
+        }
+        node.diff_step((table.start, unlisted), (&mut batch, ledger), |table, cx, sink| {
+            let book = if table.shape().engine == PageEngine::Scope { scoped } else { plain };
+            table.close(cx, sink, seen.as_deref(), &mut notices[book as usize]);
+        });
+        batch.send_full(node, ledger);
+        node.between_steps();
+    }
+    batch.send(node, ledger);
+    if unlisted && Rule::PassedOverStayActive.on() {
+        node.relist(passed_over);
+    }
+    let no_room = !node.has_room_for_homes();
+    for (pages, home, _) in notices.iter().flatten().filter(|(_, _, held)| no_room && *held) {
+        node.stays_away(pages, *home);
+    }
+    if why == CloseReason::Setup || no_room {
+        // As if the copies were gone: no home moves to who has written them.
+        notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
+    }
+    if let CloseReason::Lock(lock) = why {
+        node.written_under(lock, notices.iter().flatten().map(|(pages, _, _)| pages.clone()));
+    }
+    ledger.close(notices.map(|notices| groups(node, ledger, notices)));
+    each_table(node, idle.iter(), |node, parts| {
+        node.step(parts[0].start, |table, cx| parts.iter().for_each(|part| table.lay_aside(cx, part)));
+    });
+    node.close_is_over();
+}
+
+/// What other nodes have copied out of these page tables since the last look is shared from now on: before the kernel's notes
+/// are read, or they would be read where they say nothing yet.
+pub fn collect_remote_gets(node: &mut impl NodeEffects, tables: &[(Range<PageNo>, Asks)]) {
+    for (table, _) in tables.iter().filter(|(_, asks)| asks.heed) {
+        if node.may_be_taken(table) {
+            node.step(table.start, |table, cx| table.heed_takers(cx));
+        }
+    }
+}
+
+/// Notices by home.
+fn groups(node: &mut impl NodeEffects, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
+    let (me, mut groups) = (node.me(), Groups::new());
+    node.written_at_home(notices.iter().filter(|(_, home, _)| *home == me).map(|(pages, _, _)| pages.clone()));
+    for (pages, home, held) in notices {
+        let serial = || if home == me { 0 } else { ledger.last_serial(home) };
+        add_notice(&mut groups, home, serial, pages, held);
+    }
+    groups
+}
