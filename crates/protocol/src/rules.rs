@@ -95,6 +95,10 @@ pub enum Rule {
     SharedChunksAreListedFirst,
     /// So are pages of which this node tells what it writes to them mapped.
     MappedChunksAreListedFirst,
+    /// An acquire ends the copies that its notices name.
+    AcquiresEndCopies,
+    /// Of what a barrier has left mapped all is fetched again.
+    KeptCopiesAreAllFetched,
     /// A notice that meets a page being fetched voids what the fetch will bring.
     NoticeVoidsFetch,
     /// Pages count only for units that are being fetched.
@@ -274,12 +278,14 @@ impl Rule {
     pub const CUTS: [Rule; 2] = [Rule::WaitersWatch, Rule::AccusationsAreWeighed];
 
     /// The rules for pages.
-    pub const PAGES: [Rule; 71] = [
+    pub const PAGES: [Rule; 73] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
         Rule::SharedChunksAreListedFirst,
         Rule::MappedChunksAreListedFirst,
+        Rule::AcquiresEndCopies,
+        Rule::KeptCopiesAreAllFetched,
         Rule::NoticeVoidsFetch,
         Rule::LatePagesAreDropped,
         Rule::HomeWritesMakeNotices,

@@ -3,22 +3,25 @@
 use super::Shared;
 use super::release::Listed;
 use super::serve::PageHouse;
+use super::table::Known;
 use crate::error::Error;
 use crate::node::Node;
 use comem_memory::pages::Offers;
+use comem_protocol::coherence::pages::carry::CARRIED_PAGES_MAX;
 use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
 use comem_protocol::coherence::pages::node::{Departure, Failure, NodeEffects};
-use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead};
-use comem_protocol::coherence::pages::{ByteMarks, Context, PageNo};
+use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, Need, PUSH_PAGES_MAX};
+use comem_protocol::coherence::pages::{ByteMarks, Context, PAGE_BYTES, PageNo, serve};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox};
 use comem_protocol::sync::Mark;
 use comem_protocol::wire::message::types;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The node's last words after so many locks.
@@ -69,7 +72,17 @@ impl DiffEffects for PageHouse<'_> {
     }
 }
 
-impl NodeEffects for NodePages<'_> {
+impl<'a> NodeEffects for NodePages<'a> {
+    type Rooms = PageHouse<'a>;
+
+    fn rooms(&mut self) -> &mut PageHouse<'a> {
+        &mut self.house
+    }
+
+    fn side(&mut self) -> &mut Outbox {
+        self.side
+    }
+
     fn me(&self) -> NodeId {
         self.house.shared.me
     }
@@ -101,6 +114,10 @@ impl NodeEffects for NodePages<'_> {
         self.house.shared.table.chunks_at(firsts)
     }
 
+    fn active(&mut self) -> Vec<PageNo> {
+        self.house.shared.active.lock().clone()
+    }
+
     fn take_active(&mut self) -> Vec<PageNo> {
         let mut active = {
             let mut list = self.house.shared.active.lock();
@@ -113,6 +130,10 @@ impl NodeEffects for NodePages<'_> {
 
     fn relist(&mut self, mut firsts: Vec<PageNo>) {
         self.house.shared.active.lock().append(&mut firsts);
+    }
+
+    fn closes(&mut self) -> Mark {
+        self.house.shared.mark()
     }
 
     fn begin_close(&mut self) -> Mark {
@@ -167,8 +188,17 @@ impl NodeEffects for NodePages<'_> {
     }
 
     fn fails(&mut self, why: Failure) {
+        let node = self.house.node;
         match why {
-            Failure::IntervalsUsedUp => self.house.node.end_with(&Error::Misuse(TOO_LONG_AN_EPOCH.to_string())),
+            Failure::IntervalsUsedUp => node.end_with(&Error::Misuse(TOO_LONG_AN_EPOCH.to_string())),
+            Failure::Release(error) => {
+                node.end_for_harm(&format!("a release of another node said what makes no sense ({error})"));
+            }
+            Failure::Carried(error) => node.end_for_harm(&format!("a lock came with what makes no sense ({error})")),
+            Failure::Notices(error) => {
+                let why = std::io::Error::other(format!("{error}; please report this"));
+                node.end_with(&Error::system("a barrier said what makes no sense")(why));
+            }
         }
     }
 
@@ -178,6 +208,51 @@ impl NodeEffects for NodePages<'_> {
 
     fn copies_ended(&mut self, mut pages: Vec<Range<PageNo>>) {
         self.house.shared.invalidated.lock().append(&mut pages);
+    }
+
+    fn meets(&mut self, needs: &[Need]) -> bool {
+        self.house.shared.meets(needs)
+    }
+
+    fn home_has(&mut self, needs: &[Need]) {
+        let mut all = self.house.shared.needs.lock();
+        all.confirm(self.house.shared.me, needs);
+        if all.at(self.house.shared.me).is_empty() {
+            self.house.shared.awaiting.store(false, Ordering::Release);
+        }
+    }
+
+    fn has_room_to_carry(&mut self, bytes: usize) -> bool {
+        bytes + (CARRIED_PAGES_MAX as usize + 1) * PAGE_BYTES <= self.house.node.wire.message_bytes()
+    }
+
+    fn carried(&mut self, pages: u64) {
+        self.house.node.counters(self.house.slot).pages_pushed.add(pages);
+    }
+
+    fn push(&mut self, epoch: u32) {
+        let PageHouse { node, slot, .. } = self.house;
+        if node.sends_unasked() {
+            let chunks = self.active();
+            // No message may be longer.
+            let most = (node.wire.message_bytes() / PAGE_BYTES).saturating_sub(1).min(PUSH_PAGES_MAX as usize);
+            let pages = serve::push(&mut self.house, epoch, &chunks, most as u32, self.side);
+            node.counters(slot).pages_pushed.add(pages);
+        }
+    }
+
+    fn decide_moves(&mut self, epoch: u32, entries: &[(Entry, bool)]) -> Vec<(Range<PageNo>, NodeId)> {
+        let shared = self.house.shared;
+        if !self.house.node.config.migration {
+            return Vec::new();
+        }
+        let mut last: Option<Arc<Known>> = None;
+        shared.migration.lock().decide(epoch, entries, |page| {
+            if last.as_ref().is_none_or(|known| !known.region.range().contains(&page)) {
+                last = shared.table.find(page);
+            }
+            last.as_ref().filter(|known| known.migrates()).map(|known| known.region.unit_of(page))
+        })
     }
 
     fn awaits_diffs(&mut self) {

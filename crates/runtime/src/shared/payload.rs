@@ -8,12 +8,8 @@ use super::Shared;
 use crate::node::Node;
 use comem_memory::pages::{Offers, TOLD_BYTES_MAX};
 use comem_net::Backbone;
-use comem_protocol::coherence::pages::PAGE_BYTES;
-use comem_protocol::coherence::pages::carry;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
-use comem_protocol::coherence::pages::ledger::Ledger;
-use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
-use comem_protocol::coherence::pages::node::invalidate::end_copies;
+use comem_protocol::coherence::pages::{carry, node};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::{Last, Mark, Payload, Scope};
@@ -47,36 +43,13 @@ impl Payload for PagePayload<'_> {
     }
 
     fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
-        let mut ledger = self.shared.ledger.lock();
-        // Who has the ledger knows that no interval is ending: those that have begun to are over.
-        if released.needs_close(self.shared.mark()) {
-            let why = if let Scope::Lock(lock) = scope { CloseReason::Lock(lock) } else { CloseReason::Else };
-            close_interval(&mut self.node.node_pages(self.shared, self.slot, &mut self.side), &mut ledger, why);
-        }
-        let ((seen, wishes), at) = (carry::split(knowledge), out.len());
-        ledger.tell((scope, released), seen, out);
-        if let Some(wishes) = wishes {
-            let told = out[at..].to_vec();
-            self.load(&ledger, wishes, &told, out);
-        }
+        let mut pages = self.node.node_pages(self.shared, self.slot, &mut self.side);
+        node::sync::release(&mut pages, &mut self.shared.ledger.lock(), (scope, released), knowledge, out);
     }
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
-        let (told, carried) = carry::take_off(bytes);
-        let mut ledger = self.shared.ledger.lock();
-        let learnt = ledger.learn(scope, told, &mut self.shared.needs.lock());
-        match learnt {
-            Ok(entries) => {
-                self.shared.end_pushed(&entries);
-                let entries = entries.iter().map(|entry| &**entry);
-                let mut pages = self.node.node_pages(self.shared, self.slot, &mut self.side);
-                end_copies(&mut pages, &mut ledger, entries, false);
-                carried.into_iter().for_each(|carried| self.unload(&ledger, carried));
-            }
-            Err(error) => {
-                self.node.end_for_harm(&format!("a release of another node said what makes no sense ({error})"))
-            }
-        }
+        let mut pages = self.node.node_pages(self.shared, self.slot, &mut self.side);
+        node::sync::acquire(&mut pages, &mut self.shared.ledger.lock(), scope, bytes);
     }
 
     fn deposit(&mut self, _scope: Scope, bytes: &[u8], stored: &mut Vec<u8>) {
@@ -153,30 +126,6 @@ impl Payload for PagePayload<'_> {
         let told = self.node.offers_of(self.shared, from).and_then(|table| table.pick_up(lock.0));
         drop(ledger);
         told.map(|told| self.on_acquire(Scope::Lock(lock), &told)).is_some()
-    }
-}
-
-impl PagePayload<'_> {
-    /// What the acquirer wishes for goes with the token, if one message can take it.
-    fn load(&mut self, ledger: &Ledger, wishes: &[u8], told: &[u8], out: &mut Vec<u8>) {
-        let most = (carry::CARRIED_PAGES_MAX as usize + 1) * PAGE_BYTES;
-        if out.len() + most > self.node.wire.message_bytes() {
-            return;
-        }
-        let needs = self.shared.needs.lock().at(self.shared.me);
-        let fresh = self.shared.meets(&needs);
-        let mut house = self.node.page_house(self.shared, self.slot);
-        let pages = carry::load(&mut house, ledger, (wishes, fresh), told, out);
-        self.node.counters(self.slot).pages_pushed.add(pages);
-    }
-
-    /// What came with a token is put aside until it is fetched.
-    fn unload(&mut self, ledger: &Ledger, carried: &[u8]) {
-        let mut house = self.node.page_house(self.shared, self.slot);
-        let pass_by = |home| self.shared.needs.lock().pass_by(home);
-        if let Err(error) = carry::unload(&mut house, ledger, pass_by, carried) {
-            self.node.end_for_harm(&format!("a lock came with what makes no sense ({error})"));
-        }
     }
 }
 

@@ -5,57 +5,23 @@ use super::Shared;
 use crate::node::Node;
 use crate::thread::Thread;
 use comem_net::{Backbone, Wait};
-use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::push::Picked;
-use comem_protocol::coherence::pages::wire::{Entry, PUSH_PAGES_MAX};
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo, serve};
+use comem_protocol::coherence::pages::{PageNo, serve};
 use comem_protocol::ids::{NodeId, Slot};
-use comem_protocol::outbox::Outbox;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Most looks at a socket for what came unasked.
 const LOOKS_MAX: usize = 64;
-
-impl Shared {
-    /// Notices name these pages: what came of them unasked is out of date.
-    pub(super) fn end_pushed(&self, entries: &[Arc<Entry>]) {
-        let mut stash = self.stash.lock();
-        if !stash.is_empty() {
-            entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs).for_each(|(run, _)| stash.void(run));
-        }
-    }
-}
 
 impl Node {
     /// Whether this job's homes send pages unasked: under `shm` they are taken.
     pub(super) fn sends_unasked(&self) -> bool {
         self.config.prefetch && self.config.backbone.named() != Some(Backbone::Shm)
     }
-
-    /// At a barrier that has opened, before copies end: what came for it can be used. Homes hear of what was of no use.
-    pub(super) fn open_stash(&self, shared: &Shared, epoch: u32, entries: &[(Entry, bool)], side: &mut Outbox) {
-        let unused = shared.stash.lock().open(epoch, entries.iter().map(|(entry, _)| entry));
-        serve::tell_unused(unused, side);
-    }
 }
 
 impl Thread {
-    /// This node is about to arrive at a barrier, and has closed its interval: sends what it wrote to those that would ask for it.
-    pub(super) fn push(&self, shared: &Shared, ledger: &mut Ledger, side: &mut Outbox) {
-        let node = self.home();
-        if !node.sends_unasked() {
-            return;
-        }
-        let chunks = shared.active.lock().clone();
-        // No message may be longer.
-        let most = (node.wire.message_bytes() / PAGE_BYTES).saturating_sub(1).min(PUSH_PAGES_MAX as usize);
-        let mut house = node.page_house(shared, self.slot());
-        let pages = serve::push(&mut house, ledger.epoch(), &chunks, most as u32, side);
-        self.counters().pages_pushed.add(pages);
-    }
-
     /// The barrier is open. What came for it lies in a socket that nobody waits in, or in that of this node's first thread, which need not have looked there since: others may
     /// have come long before, and what they told may have come to the service thread.
     pub(super) fn look_for_pushed(&self) {

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::node::Waiting;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::PageNo;
-use comem_protocol::coherence::pages::requests::Requests;
+use comem_protocol::coherence::pages::node::invalidate::fetch_again;
 use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch};
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::outbox::Outbox;
@@ -53,11 +53,9 @@ impl Thread {
         if let Some(lock) = lock.filter(|_| self.home().sends_unasked()) {
             shared.sections.lock().fetches(lock, &ended);
         }
-        let (node, mut requests) = (self.home(), Requests::default());
+        let (node, mut none) = (self.home(), Outbox::new());
         let most = |home| if node.peer_memory(shared, home).is_some() { DIRECT_PAGES } else { FETCH_PAGES_MAX };
-        node.each_chunk_of(shared, ended.iter(), self.slot(), &mut Outbox::new(), |chunk, _, parts| {
-            parts.iter().for_each(|part| chunk.fetch_ahead(part, |home, unit| requests.add(home, unit, most)));
-        });
+        let requests = fetch_again(&mut node.node_pages(shared, self.slot(), &mut none), &ended, most);
         refetch.wanted.extend(requests.into_all().map(|(home, runs)| Wanted { home, runs }));
         self.ask_on(shared, &mut refetch);
         refetch

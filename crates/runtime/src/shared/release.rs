@@ -7,24 +7,20 @@ use super::Shared;
 use super::memory::Frames;
 use super::streams::Streams;
 use super::table::{Known, Marks};
-use crate::error::Error;
 use crate::node::{Node, Waiting};
 use crate::sections::Call;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::chunk::close::Asks;
-use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval, collect_remote_gets};
-use comem_protocol::coherence::pages::node::invalidate::end_copies;
+use comem_protocol::coherence::pages::node::sync::{Opening, arrive, home_is_fresh};
 use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
-use comem_protocol::coherence::pages::wire::Entry;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::Mark;
 use comem_protocol::wire::message::Collective;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Threads that acquire locks look whether their handlers of faults are still in front after so many that came from other nodes.
@@ -315,25 +311,11 @@ impl Node {
     /// A barrier of all threads has opened: applies what all nodes said, once a node.
     fn open_epoch(&self, shared: &Shared, notices: &[u8], in_place: bool, slot: Slot, side: &mut Outbox) {
         let mut ledger = shared.ledger.lock();
-        let opened = ledger.open(notices, &mut shared.needs.lock());
         shared.note_putters();
-        match opened {
-            Ok(entries) => {
-                self.open_stash(shared, ledger.epoch(), &entries, side);
-                let fresh = entries.iter().filter(|(_, new)| *new).map(|(entry, _)| entry);
-                end_copies(&mut self.node_pages(shared, slot, side), &mut ledger, fresh, in_place);
-                self.migrate(shared, &ledger, &entries, slot, side);
-            }
-            Err(error) => {
-                // Nobody knows any more which copies are out of date.
-                let why = std::io::Error::other(format!("{error}; please report this"));
-                self.end_with(&Error::system("a barrier said what makes no sense")(why));
-            }
-        }
-        shared.era.lock().open();
-        let active = shared.active.lock().clone();
-        for (chunk, _) in shared.table.chunks_at(&active).into_iter().filter(|(_, asks)| asks.open) {
-            self.page_step(slot, chunk.start, side, |chunk, cx| chunk.open(cx));
+        let mut pages = self.node_pages(shared, slot, side);
+        let mut opening = Opening::begin(&mut pages, &mut ledger, notices, in_place);
+        while opening != Opening::Open {
+            opening = opening.next(&mut pages, &ledger);
         }
         let epoch = ledger.epoch();
         shared.epoch.store(epoch, Ordering::Release);
@@ -349,31 +331,6 @@ impl Node {
         drop(ledger);
         if let Err(misbehaved) = serve::rerun(&mut self.page_house(shared, slot), side) {
             self.end_for_harm(&format!("another node {misbehaved}"));
-        }
-    }
-
-    fn migrate(&self, shared: &Shared, ledger: &Ledger, entries: &[(Entry, bool)], slot: Slot, side: &mut Outbox) {
-        if !self.config.migration {
-            return;
-        }
-        let mut last: Option<Arc<Known>> = None;
-        let moves = shared.migration.lock().decide(ledger.epoch(), entries, |page| {
-            if last.as_ref().is_none_or(|known| !known.region.range().contains(&page)) {
-                last = shared.table.find(page);
-            }
-            last.as_ref().filter(|known| known.migrates()).map(|known| known.region.unit_of(page))
-        });
-        if ledger.homes_stay() {
-            return;
-        }
-        for (run, writer) in moves {
-            let mut at = run.start;
-            while at < run.end {
-                let Some(known) = shared.table.find(at) else { break };
-                let part = at..known.chunk_end(at).min(run.end);
-                at = part.end;
-                self.page_step(slot, part.start, side, |chunk, cx| chunk.migrate(cx, &part, writer));
-            }
         }
     }
 }
@@ -410,12 +367,8 @@ impl Thread {
             notices.reserve(NOTICES_BYTES);
             self.stepping(|side| {
                 let mut ledger = shared.ledger.lock();
-                close_interval(&mut self.home().node_pages(shared, self.slot(), side), &mut ledger, CloseReason::Else);
-                ledger.arrive(&mut notices);
-                if call.is_some_and(|call| call.beside) {
-                    ledger.keep_homes(&mut notices);
-                }
-                self.push(shared, &mut ledger, side);
+                let mut pages = self.home().node_pages(shared, self.slot(), side);
+                arrive(&mut pages, &mut ledger, call.is_some_and(|call| call.beside), &mut notices);
             });
         }
         (notices, gate)
@@ -486,13 +439,7 @@ impl Thread {
 
     fn await_diffs(&self, shared: &Shared) -> crate::Result<()> {
         loop {
-            let needs = shared.needs.lock().at(shared.me);
-            if shared.meets(&needs) {
-                let mut all = shared.needs.lock();
-                all.confirm(shared.me, &needs);
-                if all.at(shared.me).is_empty() {
-                    shared.awaiting.store(false, Ordering::Release);
-                }
+            if home_is_fresh(&mut self.home().node_pages(shared, self.slot(), &mut Outbox::new())) {
                 shared.diff_waiters.lock().retain(|s| *s != self.slot());
                 return Ok(());
             }
@@ -502,6 +449,7 @@ impl Thread {
                     waiters.push(self.slot());
                 }
             }
+            let needs = shared.needs.lock().at(shared.me);
             // They may have come between the look and the registration.
             if !shared.meets(&needs) {
                 self.wait(Waiting::Diffs)?;

@@ -16,17 +16,15 @@ use comem_protocol::coherence::pages::chunk::atomic::Place;
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Shape};
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::era::Era;
-use comem_protocol::coherence::pages::history;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::node::NodeEffects;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::coherence::pages::node::diffs::DiffBatch;
-use comem_protocol::coherence::pages::node::invalidate::{end_copies, end_copy};
+use comem_protocol::coherence::pages::node::invalidate::{end_copy, fetch_again};
 use comem_protocol::coherence::pages::push::{Picked, Stash};
-use comem_protocol::coherence::pages::requests::Requests;
 use comem_protocol::coherence::pages::serve;
-use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Need};
+use comem_protocol::coherence::pages::wire::{self, DiffsHead, Fetch, Need};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{LockId, NodeId, Slot};
@@ -73,6 +71,8 @@ pub struct Pages {
     pub(super) ledger: Ledger,
     /// How many intervals have begun to end.
     closes: u64,
+    /// Copies that have ended since the last barrier.
+    ended: Vec<Range<PageNo>>,
     era: Era,
     pub(super) needs: Needs,
     pub(super) desk: Desk,
@@ -136,6 +136,7 @@ impl Pages {
                 .with_all_found(layout.all_found),
             ledger,
             closes: Mark::FIRST.0,
+            ended: Vec::new(),
             era: Era::default(),
             needs: Needs::default(),
             desk: Desk::new(),
@@ -364,17 +365,6 @@ impl Pages {
         });
     }
 
-    /// Sends what was written to those that would ask for it, as this node arrives at a barrier.
-    pub(super) fn push(&mut self) {
-        let firsts: Vec<PageNo> = self.active.chunks().iter().map(|at| self.chunks[*at].shape().first).collect();
-        if self.layout.pushes.is_some() {
-            let (epoch, mut out) = (self.ledger.epoch(), std::mem::take(&mut self.side));
-            self.pushed.0 += serve::push(self, epoch, &firsts, 6, &mut out);
-            self.side = out;
-            self.active.goes_on(self.caller);
-        }
-    }
-
     /// Installs what was picked from the stash.
     pub(super) fn install(&mut self, picked: &[Picked]) {
         let mut out = Outbox::new();
@@ -397,55 +387,10 @@ impl Pages {
         out.send(Target::Request { node: home, origin: outbox::Origin::Caller }, &Message::Fetch { body: &body });
     }
 
-    /// The barrier is open: takes in what all nodes said, and gives all their entries.
-    pub(super) fn learn_all(&mut self, notices: &[u8]) -> Vec<(Entry, bool)> {
-        self.in_ledger(|pages, ledger| {
-            let entries = match ledger.open(notices, &mut pages.needs) {
-                Ok(entries) => entries,
-                Err(why) => {
-                    pages.failure = Some(format!("{}: notices that make no sense: {why}", pages.me));
-                    return Vec::new();
-                }
-            };
-            let unused = pages.stash.open(ledger.epoch(), entries.iter().map(|(entry, _)| entry));
-            serve::tell_unused(unused, &mut pages.side);
-            let in_place = pages.layout.fetches_ahead;
-            end_copies(pages, ledger, entries.iter().filter(|(_, fresh)| *fresh).map(|(e, _)| e), in_place);
-            pages.active.goes_on(pages.caller);
-            entries
-        })
-    }
-
-    /// Then homes migrate; gives the pages whose copies ended here.
-    pub(super) fn migrate(&mut self, entries: &[(Entry, bool)]) -> Vec<Range<PageNo>> {
-        let moves = self.migration.decide(self.ledger.epoch(), entries, |page| self.layout.migrating_unit(page));
-        for (run, writer) in &moves {
-            self.each_chunk(run, |c, cx| c.migrate(cx, run, *writer));
-        }
-        self.active.goes_on(self.caller);
-        let fresh = entries.iter().filter(|(e, fresh)| *fresh && e.writer != self.me);
-        fresh.flat_map(|(e, _)| history::pages_of(e)).collect()
-    }
-
-    /// Then what was written is everybody's knowledge.
-    pub(super) fn open(&mut self) {
-        self.era.open();
-        for at in self.active.chunks().to_vec() {
-            if self.chunks[at].asks().open {
-                self.with(at, |c, cx| c.open(cx));
-            }
-        }
-        self.active.goes_on(self.caller);
-    }
-
-    /// Begins to fetch ahead what a barrier ended the copies of; gives the requests made.
-    pub(super) fn fetch_ahead(&mut self, ended: &[Range<PageNo>], out: &mut Outbox) -> Vec<(NodeId, Vec<Need>)> {
-        let mut requests = Requests::default();
-        for run in ended {
-            self.each_chunk(run, |c, _| c.fetch_ahead(run, |home, unit| requests.add(home, unit, |_| 6)));
-        }
-        let mut asked = Vec::new();
-        for (home, runs) in requests.into_all() {
+    /// Begins to fetch again what acquires and a barrier ended the copies of; gives the requests made.
+    pub(super) fn fetch_ahead(&mut self, out: &mut Outbox) -> Vec<(NodeId, Vec<Need>)> {
+        let (ended, mut asked) = (std::mem::take(&mut self.ended), Vec::new());
+        for (home, runs) in fetch_again(self, &ended, |_| 6).into_all() {
             let (picked, runs) = serve::pick(self, home, runs);
             self.others_act();
             self.install(&picked);

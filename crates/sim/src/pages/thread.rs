@@ -2,16 +2,17 @@
 
 use super::check::Judge;
 use super::memory::{Access, PAGE_WORDS, Progress};
-use super::node::Node;
+use super::node::{Node, Pages};
 use super::program::Op;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::atomic::Answer;
 use comem_protocol::coherence::pages::chunk::Fault;
 use comem_protocol::coherence::pages::chunk::atomic::Place;
-use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
+use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::node::sync::{Opening, arrive, home_is_fresh};
 use comem_protocol::coherence::pages::push::Picked;
 use comem_protocol::coherence::pages::serve;
-use comem_protocol::coherence::pages::wire::{Entry, Need};
+use comem_protocol::coherence::pages::wire::Need;
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::rules::Rule;
@@ -51,12 +52,8 @@ pub(super) enum Phase {
     Flag,
     /// Waits for this barrier.
     Barrier(u32),
-    /// Took in the notices of this barrier for its node; lets homes migrate.
-    Learned(u32, Vec<(Entry, bool)>),
-    /// Lets the tables begin the new epoch.
-    Migrated(u32, Vec<Range<PageNo>>),
-    /// Lets the desk go on.
-    Opened(u32, Vec<Range<PageNo>>),
+    /// Opens this barrier for its node.
+    Opening(u32, Opening),
     /// Has fetched ahead.
     Ahead,
     /// Has acquired lazily; asks other nodes what the lock's token did not bring.
@@ -404,13 +401,7 @@ impl Node {
 
     /// Whether the diffs of this node's home pages that were announced have come.
     pub(super) fn is_home_fresh(&mut self) -> bool {
-        let me = self.pages.me;
-        let needs = self.pages.needs.at(me);
-        if Rule::HomeAwaitsDiffs.on() && !self.pages.desk.meets(&needs) {
-            return false;
-        }
-        self.pages.needs.confirm(me, &needs);
-        true
+        home_is_fresh(&mut self.pages)
     }
 
     pub(super) fn unlock(&mut self, t: usize, lock: LockId, judge: &mut Judge, out: &mut Outbox) {
@@ -487,15 +478,12 @@ impl Node {
     ) -> Turn {
         match self.threads[t].phase.clone() {
             Phase::Begin => self.arrive(now, t, (what, number), judge, out),
-            Phase::Learned(epoch, entries) => {
-                let ended = self.pages.migrate(&entries);
-                self.goes_to(t, Phase::Migrated(epoch, ended))
+            Phase::Opening(epoch, Opening::Open) => self.finish_opening(now, t, epoch, out),
+            Phase::Opening(epoch, opening) => {
+                let next = self.pages.in_ledger(|pages, ledger| opening.next(pages, ledger));
+                self.pages.active.goes_on(Some(Slot::thread(t)));
+                self.goes_to(t, Phase::Opening(epoch, next))
             }
-            Phase::Migrated(epoch, ended) => {
-                self.pages.open();
-                self.goes_to(t, Phase::Opened(epoch, ended))
-            }
-            Phase::Opened(epoch, ended) => self.finish_opening(now, t, epoch, &ended, out),
             Phase::Ahead if self.threads[t].outstanding > 0 => Turn::Sleeps,
             Phase::Ahead => {
                 self.confirm(t);
@@ -526,8 +514,10 @@ impl Node {
                 }
                 self.opening = true;
                 let notices = self.barrier.notices().to_vec();
-                let entries = self.pages.learn_all(&notices);
-                self.goes_to(t, Phase::Learned(epoch, entries))
+                let in_place = self.pages.layout.fetches_ahead;
+                let begin = |pages: &mut Pages, ledger: &mut Ledger| Opening::begin(pages, ledger, &notices, in_place);
+                let opening = self.pages.in_ledger(begin);
+                self.goes_to(t, Phase::Opening(epoch, opening))
             }
             _ => Turn::Sleeps,
         }
@@ -552,11 +542,7 @@ impl Node {
         if self.at_barrier == self.threads.len() {
             self.at_barrier = 0;
             if what.is_coherent() {
-                self.pages.in_ledger(|pages, ledger| {
-                    close_interval(pages, ledger, CloseReason::Else);
-                    ledger.arrive(&mut notices);
-                });
-                self.pages.push();
+                self.pages.in_ledger(|pages, ledger| arrive(pages, ledger, false, &mut notices));
             }
         }
         match self.barrier.arrive(now, Slot::thread(t), what, (number, &notices), out) {
@@ -574,7 +560,7 @@ impl Node {
     }
 
     /// The homes have migrated: what came from nodes that were here before can be done, and the other threads go on.
-    fn finish_opening(&mut self, now: Time, t: usize, epoch: u32, ended: &[Range<PageNo>], out: &mut Outbox) -> Turn {
+    fn finish_opening(&mut self, now: Time, t: usize, epoch: u32, out: &mut Outbox) -> Turn {
         self.pages.desk.open(epoch + 1);
         if let Err(why) = serve::rerun(&mut self.pages, out) {
             self.pages.failure = Some(why.to_string());
@@ -589,7 +575,7 @@ impl Node {
             self.lets_others_go(t, out);
         }
         if self.pages.layout.fetches_ahead {
-            let asked = self.pages.fetch_ahead(ended, out);
+            let asked = self.pages.fetch_ahead(out);
             self.threads[t].outstanding = asked.len();
             self.threads[t].asked = asked;
         }

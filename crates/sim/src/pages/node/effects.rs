@@ -8,10 +8,10 @@ use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
 use comem_protocol::coherence::pages::node::{Departure, Failure, NodeEffects};
 use comem_protocol::coherence::pages::push::Stash;
-use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead};
-use comem_protocol::coherence::pages::{Context, PageNo};
+use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, Need};
+use comem_protocol::coherence::pages::{Context, PageNo, serve};
 use comem_protocol::ids::NodeId;
-use comem_protocol::outbox;
+use comem_protocol::outbox::{self, Outbox};
 use comem_protocol::sync::Mark;
 use std::ops::Range;
 
@@ -38,6 +38,16 @@ impl DiffEffects for DiffRoom<'_> {
 }
 
 impl NodeEffects for Pages {
+    type Rooms = Pages;
+
+    fn rooms(&mut self) -> &mut Pages {
+        self
+    }
+
+    fn side(&mut self) -> &mut Outbox {
+        &mut self.side
+    }
+
     fn me(&self) -> NodeId {
         self.me
     }
@@ -77,8 +87,13 @@ impl NodeEffects for Pages {
     }
 
     fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, Asks)> {
-        let chunks = firsts.iter().filter_map(|first| self.chunk_of(*first)).map(|at| &self.chunks[at]);
-        chunks.map(|chunk| (chunk.shape().first..chunk.shape().first + chunk.shape().pages, chunk.asks())).collect()
+        let chunk = |first: &PageNo| self.chunk_of(*first).map(|at| (*first, &self.chunks[at]));
+        let end = |chunk: &Chunk| chunk.shape().first + chunk.shape().pages;
+        firsts.iter().filter_map(chunk).map(|(first, chunk)| (first..end(chunk), chunk.asks())).collect()
+    }
+
+    fn active(&mut self) -> Vec<PageNo> {
+        self.active.chunks().iter().map(|at| self.chunks[*at].shape().first).collect()
     }
 
     fn take_active(&mut self) -> Vec<PageNo> {
@@ -89,6 +104,10 @@ impl NodeEffects for Pages {
     fn relist(&mut self, firsts: Vec<PageNo>) {
         let chunks = firsts.into_iter().filter_map(|first| self.chunk_of(first)).collect();
         self.active.give_back(chunks);
+    }
+
+    fn closes(&mut self) -> Mark {
+        Mark(self.closes)
     }
 
     fn begin_close(&mut self) -> Mark {
@@ -124,7 +143,34 @@ impl NodeEffects for Pages {
         self.failure = Some(format!("{}: {why:?}", self.me));
     }
 
-    fn copies_ended(&mut self, _: Vec<Range<PageNo>>) {}
+    fn copies_ended(&mut self, mut pages: Vec<Range<PageNo>>) {
+        self.ended.append(&mut pages);
+    }
+
+    fn meets(&mut self, needs: &[Need]) -> bool {
+        self.desk.meets(needs)
+    }
+
+    fn home_has(&mut self, needs: &[Need]) {
+        self.needs.confirm(self.me, needs);
+    }
+
+    fn carried(&mut self, pages: u64) {
+        self.carried.0 += pages;
+    }
+
+    fn push(&mut self, epoch: u32) {
+        if self.layout.pushes.is_some() {
+            let (chunks, mut out) = (self.active(), std::mem::take(&mut self.side));
+            self.pushed.0 += serve::push(self, epoch, &chunks, 6, &mut out);
+            self.side = out;
+            self.active.goes_on(self.caller);
+        }
+    }
+
+    fn decide_moves(&mut self, epoch: u32, entries: &[(Entry, bool)]) -> Vec<(Range<PageNo>, NodeId)> {
+        self.migration.decide(epoch, entries, |page| self.layout.migrating_unit(page))
+    }
 
     fn send_diffs(&mut self, _: &Ledger, (home, _): (NodeId, Departure), head: &DiffsHead, message: Vec<u8>) {
         let origin = if self.caller.is_some() { outbox::Origin::Caller } else { outbox::Origin::Service };

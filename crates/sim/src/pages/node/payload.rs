@@ -1,11 +1,8 @@
 //! What releases tell and acquires hear, and what nodes lay open of locks.
 
 use super::{LaidOpen, Pages};
-use comem_protocol::coherence::pages::carry;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
-use comem_protocol::coherence::pages::ledger::Ledger;
-use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
-use comem_protocol::coherence::pages::node::invalidate::end_copies;
+use comem_protocol::coherence::pages::{carry, node};
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::sync::{Last, Mark, Payload, Scope};
 use std::sync::MutexGuard;
@@ -15,15 +12,6 @@ impl Pages {
     fn laid_open(&self, at: NodeId) -> Option<MutexGuard<'_, LaidOpen>> {
         let reaches = at == self.me || self.me.0 % 3 != 2;
         self.queues.as_ref().filter(|_| reaches)?.lock().ok()
-    }
-
-    /// Puts aside what came with a token.
-    fn unload(&mut self, ledger: &Ledger, carried: &[u8]) {
-        let mut homes = Vec::new();
-        if let Err(why) = carry::unload(self, ledger, |home| homes.push(home), carried) {
-            self.failure = Some(format!("{}: carried pages that make no sense: {why}", self.me));
-        }
-        homes.into_iter().for_each(|home| self.needs.pass_by(home));
     }
 }
 
@@ -45,32 +33,11 @@ impl Payload for Pages {
     }
 
     fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
-        self.in_ledger(|pages, ledger| {
-            if released.needs_close(pages.mark()) {
-                close_interval(pages, ledger, CloseReason::Else);
-            }
-            let ((seen, wishes), at) = (carry::split(knowledge), out.len());
-            ledger.tell((scope, released), seen, out);
-            if let Some(wishes) = wishes {
-                let told = out[at..].to_vec();
-                let fresh = pages.desk.meets(&pages.needs.at(pages.me));
-                pages.carried.0 += carry::load(pages, ledger, (wishes, fresh), &told, out);
-            }
-        });
+        self.in_ledger(|pages, ledger| node::sync::release(pages, ledger, (scope, released), knowledge, out));
     }
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
-        let (told, carried) = carry::take_off(bytes);
-        self.in_ledger(|pages, ledger| match ledger.learn(scope, told, &mut pages.needs) {
-            Ok(entries) => {
-                let named = entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs);
-                named.for_each(|(run, _)| pages.stash.void(run));
-                end_copies(pages, ledger, entries.iter().map(|entry| &**entry), false);
-                pages.active.goes_on(pages.caller);
-                carried.into_iter().for_each(|carried| pages.unload(ledger, carried));
-            }
-            Err(why) => pages.failure = Some(format!("{}: a payload that makes no sense: {why}", pages.me)),
-        });
+        self.in_ledger(|pages, ledger| node::sync::acquire(pages, ledger, scope, bytes));
     }
 
     fn deposit(&mut self, _scope: Scope, bytes: &[u8], stored: &mut Vec<u8>) {

@@ -3,8 +3,11 @@
 use super::diffs::DiffBatch;
 use super::{NodeEffects, each_table};
 use crate::coherence::pages::ledger::Ledger;
+use crate::coherence::pages::requests::Requests;
 use crate::coherence::pages::wire::Entry;
 use crate::coherence::pages::{PageNo, push_range};
+use crate::ids::NodeId;
+use crate::rules::Rule;
 use std::ops::Range;
 
 /// Ends this node's copies of the pages that entries name; `in_place` where no thread of the node goes on before they were
@@ -50,6 +53,20 @@ pub fn end_copy(node: &mut impl NodeEffects, ledger: &mut Ledger, page: PageNo) 
         table.invalidate(cx, std::slice::from_ref(&run), sink)
     });
     batch.send(node, ledger);
+}
+
+/// Begins to fetch again, of the pages of copies that have ended, what was in use: its units are in state `Fetching` now.
+/// Gives what to ask of which home; of each home, `most` says how many pages go into a request.
+pub fn fetch_again(node: &mut impl NodeEffects, ended: &[Range<PageNo>], most: impl Fn(NodeId) -> u32) -> Requests {
+    let mut requests = Requests::default();
+    each_table(node, ended.iter(), |node, parts| {
+        let first = parts[0].start;
+        let parts = if Rule::KeptCopiesAreAllFetched.on() { parts } else { &parts[1..] };
+        node.step(first, |table, _| {
+            parts.iter().for_each(|part| table.fetch_ahead(part, |home, unit| requests.add(home, unit, &most)));
+        });
+    });
+    requests
 }
 
 /// What of these pages is in the list, which is in order, and what is not.

@@ -8,21 +8,26 @@
 //! |---|---|
 //! | [`diffs`] | gathers diffs into messages, with the serials by which homes apply them |
 //! | [`close`] | ends an interval |
-//! | [`invalidate`] | ends the copies that notices name |
+//! | [`invalidate`] | ends the copies that notices name, and says what to fetch again |
+//! | [`sync`] | what releases, acquires and barriers do |
 
 pub mod close;
 pub mod diffs;
 pub mod invalidate;
+pub mod sync;
 
 use self::diffs::DiffBatch;
 use super::chunk::close::Asks;
 use super::chunk::{Chunk, Flush};
 use super::era::Era;
 use super::ledger::{Ledger, Needs};
-use super::wire::{DiffsHead, Runs};
+use super::serve::PageRooms;
+use super::wire::{DiffsHead, Entry, Need, Runs};
 use super::{Context, PageNo};
 use crate::ids::{LockId, NodeId};
+use crate::outbox::Outbox;
 use crate::sync::Mark;
+use crate::wire::bytes::WireError;
 use std::ops::Range;
 
 /// When a message of diffs leaves.
@@ -39,10 +44,22 @@ pub enum Departure {
 pub enum Failure {
     /// The epoch has as many intervals as can be numbered.
     IntervalsUsedUp,
+    /// A release of another node said what makes no sense.
+    Release(WireError),
+    /// A lock came with pages that make no sense.
+    Carried(WireError),
+    /// A barrier said what makes no sense.
+    Notices(WireError),
 }
 
 /// What the page logic of a node acts on.
 pub trait NodeEffects {
+    /// Where the node keeps the state of pages.
+    type Rooms: PageRooms;
+    /// Where the node keeps the state of pages.
+    fn rooms(&mut self) -> &mut Self::Rooms;
+    /// What leaves before the step's other messages.
+    fn side(&mut self) -> &mut Outbox;
     /// This node.
     fn me(&self) -> NodeId;
     /// Which diffs each home must have applied.
@@ -61,12 +78,16 @@ pub trait NodeEffects {
     fn between_steps(&mut self) {}
     /// The pages of the table with this page, if there is one here; else the next page, if any, where there may be one.
     fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>>;
-    /// The page tables that begin at these pages, as far as regions have them, each with what it has to be asked for.
+    /// The page tables from these pages on, as far as regions have them, each with what it has to be asked for.
     fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, Asks)>;
-    /// Takes the list of page tables that may be dirty, in order.
+    /// The page tables that may be dirty, in any order.
+    fn active(&mut self) -> Vec<PageNo>;
+    /// Takes the list of these, in order.
     fn take_active(&mut self) -> Vec<PageNo>;
     /// These come back into the list, although no step has come by them.
     fn relist(&mut self, firsts: Vec<PageNo>);
+    /// How many intervals have begun to end.
+    fn closes(&mut self) -> Mark;
     /// An interval begins to end: gives how many have, this one included.
     fn begin_close(&mut self) -> Mark;
     /// How this node's intervals have ended lately.
@@ -101,6 +122,20 @@ pub trait NodeEffects {
     }
     /// Copies of these pages have ended: they may be fetched again.
     fn copies_ended(&mut self, pages: Vec<Range<PageNo>>);
+    /// Whether all these diffs have been applied here.
+    fn meets(&mut self, needs: &[Need]) -> bool;
+    /// They have been.
+    fn home_has(&mut self, needs: &[Need]);
+    /// Whether a token's message, which has so many bytes, has room for the pages that it may carry.
+    fn has_room_to_carry(&mut self, _bytes: usize) -> bool {
+        true
+    }
+    /// So many pages go with a token.
+    fn carried(&mut self, pages: u64);
+    /// This node has told of what it wrote in this epoch: sends that to those that would ask for it.
+    fn push(&mut self, epoch: u32);
+    /// Which homes move to whom at a barrier, by what all nodes have written.
+    fn decide_moves(&mut self, epoch: u32, entries: &[(Entry, bool)]) -> Vec<(Range<PageNo>, NodeId)>;
     /// Diffs were announced for this node's own home pages: who has acquired waits for them.
     fn awaits_diffs(&mut self) {}
     /// Stores a message's diffs into their home's memory, or sends them before the step's other messages. They stand behind
