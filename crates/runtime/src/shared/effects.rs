@@ -1,7 +1,6 @@
 //! What the page logic of a node ([`node`](comem_protocol::coherence::pages::node)) acts on here.
 
 use super::Shared;
-use super::release::Listed;
 use super::serve::PageHouse;
 use super::table::Known;
 use crate::error::Error;
@@ -14,8 +13,9 @@ use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
 use comem_protocol::coherence::pages::node::{Departure, Failure, NodeEffects};
+use comem_protocol::coherence::pages::serve::{self, Listing};
 use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, Need, PUSH_PAGES_MAX};
-use comem_protocol::coherence::pages::{ByteMarks, Context, PAGE_BYTES, PageNo, serve};
+use comem_protocol::coherence::pages::{ByteMarks, Context, PAGE_BYTES, PageNo};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox};
 use comem_protocol::sync::Mark;
@@ -97,13 +97,13 @@ impl<'a> NodeEffects for NodePages<'a> {
 
     fn diff_step<R>(
         &mut self,
-        (page, unlisted): (PageNo, bool),
+        (page, listing): (PageNo, Listing),
         (batch, ledger): (&mut DiffBatch, &mut Ledger),
         step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut dyn Flush) -> R,
     ) -> Option<R> {
-        let (house, listed) = (self.house, if unlisted { Listed::Taken } else { Listed::AsBefore });
+        let house = self.house;
         let step = |chunk: &mut Chunk, cx: &mut Context<'_>| step(chunk, cx, &mut batch.sink(ledger, house));
-        house.node.chunk_step((house.slot, page), listed, self.side, step)
+        house.node.chunk_step((house.slot, page), listing, self.side, step)
     }
 
     fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {

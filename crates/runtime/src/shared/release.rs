@@ -15,6 +15,7 @@ use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval, collect_remote_gets};
 use comem_protocol::coherence::pages::node::sync::{Opening, arrive, home_is_fresh};
 use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
+use comem_protocol::coherence::pages::serve::Listing;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::outbox::Outbox;
@@ -63,17 +64,6 @@ impl Shared {
     }
 }
 
-/// What becomes of a chunk's place in the list of active ones before a step of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Listed {
-    AsBefore,
-    /// The caller has taken it from the list, to which it comes back if something may be dirty after the step.
-    Taken,
-    /// It is put there. Threads may write to what the step copies out or maps, and end the interval in which they did before the step is over: that must
-    /// come by the chunk.
-    First,
-}
-
 impl Shared {
     /// Puts a chunk into the list of active ones; its lock is held.
     fn list(&self, chunk: &Chunk, marks: &mut Marks) {
@@ -92,54 +82,28 @@ impl Node {
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        self.chunk_step((slot, page), Listed::AsBefore, out, step)
+        self.chunk_step((slot, page), Listing::AsBefore, out, step)
     }
 
-    /// As [`Node::page_step`], for a step that copies pages out for another node, or takes copies in.
-    pub(super) fn listing_step<R>(
-        &self,
-        at: (Slot, PageNo),
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        self.chunk_step(at, Listed::First, out, step)
-    }
-
-    /// As [`Node::listing_step`]; `None` also where the region was freed.
-    pub(super) fn live_step<R>(
-        &self,
-        (slot, page): (Slot, PageNo),
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        let shared = self.shared()?;
-        let live = |known: &Known, chunk: &mut Chunk, frames: &mut Frames<'_>, marks: &mut Marks| {
-            if known.is_freed() {
-                return None;
-            }
-            shared.list(chunk, marks);
-            Some(self.step_listed(slot, shared, known, (chunk, frames, marks), out, step))
-        };
-        shared.table.step(shared.views.as_ref()?, page, live)?
-    }
-
+    /// As [`Node::page_step`], with what becomes of the chunk's place in the list of active ones.
     pub(super) fn chunk_step<R>(
         &self,
         (slot, page): (Slot, PageNo),
-        listed: Listed,
+        listing: Listing,
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let shared = self.shared()?;
         let views = shared.views.as_ref()?;
         shared.table.step(views, page, |known, chunk, frames, marks| {
-            match listed {
-                Listed::AsBefore => {}
-                Listed::Taken => marks.active = false,
-                Listed::First => shared.list(chunk, marks),
+            match listing {
+                Listing::AsBefore => {}
+                Listing::Taken => marks.active = false,
+                Listing::Live if known.is_freed() => return None,
+                Listing::Shared | Listing::Mapped | Listing::Live => shared.list(chunk, marks),
             }
-            self.step_listed(slot, shared, known, (chunk, frames, marks), out, step)
-        })
+            Some(self.step_listed(slot, shared, known, (chunk, frames, marks), out, step))
+        })?
     }
 
     /// As [`Node::page_step`], where the caller knows the region, for a step that may map the page.

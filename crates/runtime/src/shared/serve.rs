@@ -11,7 +11,7 @@ use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::region::Region;
-use comem_protocol::coherence::pages::serve::{self, PageRooms};
+use comem_protocol::coherence::pages::serve::{self, Listing, PageRooms};
 use comem_protocol::coherence::pages::sharing::Touched;
 use comem_protocol::coherence::pages::wire::{self, Need};
 use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageNo};
@@ -36,46 +36,19 @@ pub(crate) struct PageHouse<'a> {
 }
 
 impl PageRooms for PageHouse<'_> {
-    fn chunk<R>(
+    fn listed_chunk<R>(
         &mut self,
-        page: PageNo,
+        (page, listing): (PageNo, Listing),
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        self.node.page_step(self.slot, page, out, step)
-    }
-
-    fn shared_chunk<R>(
-        &mut self,
-        page: PageNo,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        self.node.listing_step((self.slot, page), out, step)
-    }
-
-    fn live_chunk<R>(
-        &mut self,
-        page: PageNo,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        self.node.live_step((self.slot, page), out, step)
+        self.node.chunk_step((self.slot, page), listing, out, step)
     }
 
     fn look_ahead(&mut self, pages: &Range<PageNo>) {
         let Some(views) = &self.shared.views else { return };
         let start = views.tracked.service().wrapping_add(pages.start as usize * PAGE_BYTES);
         ahead::of_reads(start, (pages.len() * PAGE_BYTES).min(NEAR_BYTES));
-    }
-
-    fn mapped_chunk<R>(
-        &mut self,
-        page: PageNo,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        self.node.listing_step((self.slot, page), out, step)
     }
 
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {

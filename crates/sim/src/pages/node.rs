@@ -359,7 +359,9 @@ impl Pages {
             let mut batch = DiffBatch::default();
             for at in pages.chunks_of(&run) {
                 let first = pages.chunks[at].shape().first;
-                pages.diff_step((first, false), (&mut batch, ledger), |c, cx, sink| c.evict(cx, &run, sink));
+                pages.diff_step((first, serve::Listing::AsBefore), (&mut batch, ledger), |c, cx, sink| {
+                    c.evict(cx, &run, sink)
+                });
             }
             batch.send(pages, ledger);
         });

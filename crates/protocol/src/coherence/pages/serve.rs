@@ -14,46 +14,43 @@ use crate::rules::Rule;
 use crate::wire::message::{Message, Ticket};
 use std::ops::Range;
 
+/// What becomes of a page table's place in the list of active ones before a step of it. Who ends an interval while the step
+/// goes on comes by those in the list, however few tables it looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Listing {
+    /// Nothing. After every step, a table joins the list if something in it may be dirty.
+    AsBefore,
+    /// The caller has taken it from the list.
+    Taken,
+    /// It joins the list: the step copies pages out for another node, and some of what threads write meanwhile may be missing
+    /// in the copy.
+    Shared,
+    /// It joins the list: the step takes copies in, and threads may write to them as soon as they are mapped.
+    Mapped,
+    /// As `Shared`; there is no step where the memory was freed here.
+    Live,
+}
+
 /// Where a node keeps the state of pages. A closure runs while the room is locked.
 pub trait PageRooms {
-    /// The chunk with this page; `None` when this node has not heard of such memory.
+    /// A step of the chunk with this page; `None` when this node has not heard of such memory.
+    fn listed_chunk<R>(
+        &mut self,
+        at: (PageNo, Listing),
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R>;
+    /// The same, and the list stays as it is.
     fn chunk<R>(
         &mut self,
         page: PageNo,
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R>;
-    /// As [`PageRooms::chunk`], for a step that copies pages out for another node. Who ends an interval while the step goes on comes by the chunk, however
-    /// few chunks it looks at: some of what it ends may be missing in the copy.
-    fn shared_chunk<R>(
-        &mut self,
-        page: PageNo,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        self.chunk(page, out, step)
-    }
-    /// As [`PageRooms::shared_chunk`]; `None` also where the memory with this page was freed here.
-    fn live_chunk<R>(
-        &mut self,
-        page: PageNo,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        if self.is_freed(page) { None } else { self.shared_chunk(page, out, step) }
+        self.listed_chunk((page, Listing::AsBefore), out, step)
     }
     /// The pages' bytes will be copied out soon, if they are here at all.
     fn look_ahead(&mut self, _pages: &Range<PageNo>) {}
-    /// As [`PageRooms::chunk`], for a step that takes copies in. Threads may write to them as soon as they are mapped, and who ends an interval in which they
-    /// did while the step goes on comes by the chunk, too.
-    fn mapped_chunk<R>(
-        &mut self,
-        page: PageNo,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        self.chunk(page, out, step)
-    }
     /// The node's desk.
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R;
     /// What was sent to the node unasked; `None` where nothing is kept of it.
@@ -104,7 +101,7 @@ fn answer_few(rooms: &mut impl PageRooms, ticket: Ticket, fetch: &Fetch, out: &m
     rooms.look_ahead(run);
     let (runs, mut none) = (std::slice::from_ref(run), Outbox::new());
     out.try_send_with(Target::Reply(ticket), &Message::Pages { body: &[] }, |body| {
-        let shared = rooms.live_chunk(run.start, &mut none, |chunk, cx| {
+        let shared = rooms.listed_chunk((run.start, Listing::Live), &mut none, |chunk, cx| {
             let is_here = chunk.has_at_home(run);
             if is_here {
                 Pages::emit_all(runs, body);
@@ -162,7 +159,7 @@ fn answer(rooms: &mut impl PageRooms, ticket: Ticket, fetch: Fetch, out: &mut Ou
         }
         for of_chunk in parts.chunk_by(|a, b| a.0 == b.0) {
             let runs: Vec<Range<PageNo>> = of_chunk.iter().map(|(_, part)| part.clone()).collect();
-            rooms.shared_chunk(runs[0].start, &mut none, |chunk, cx| {
+            rooms.listed_chunk((runs[0].start, Listing::Shared), &mut none, |chunk, cx| {
                 chunk.share(cx, &runs, if reply.direct { None } else { Some(&mut *body) });
                 if !reply.direct {
                     chunk.note_reader(&runs, asker, fetch.epoch);
@@ -227,7 +224,7 @@ pub fn take_in<'a>(
 ) -> Option<&'a [u8]> {
     let mut left = run.clone();
     while !left.is_empty() {
-        let done = rooms.mapped_chunk(left.start, out, |chunk, cx| {
+        let done = rooms.listed_chunk((left.start, Listing::Mapped), out, |chunk, cx| {
             let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
             let whole = chunk.unit_of(part.start).start == part.start
                 && (part.end - part.start).is_multiple_of(chunk.shape().unit_pages);
@@ -273,7 +270,9 @@ pub fn push(rooms: &mut impl PageRooms, epoch: u32, chunks: &[PageNo], most: u32
         out.send_with(target, &Message::Push { body: &[] }, |body| {
             message.emit(body);
             for (first, runs) in &parts {
-                rooms.shared_chunk(*first, &mut none, |chunk, cx| match Rule::PushedPagesAreShared.on() {
+                rooms.listed_chunk((*first, Listing::Shared), &mut none, |chunk, cx| match Rule::PushedPagesAreShared
+                    .on()
+                {
                     true => chunk.share(cx, runs, Some(&mut *body)),
                     false => runs.iter().for_each(|run| cx.memory.copy_out(run.clone(), body)),
                 });

@@ -8,8 +8,9 @@ use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
 use comem_protocol::coherence::pages::node::{Departure, Failure, NodeEffects};
 use comem_protocol::coherence::pages::push::Stash;
+use comem_protocol::coherence::pages::serve::{self, Listing, PageRooms};
 use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, Need};
-use comem_protocol::coherence::pages::{Context, PageNo, serve};
+use comem_protocol::coherence::pages::{Context, PageNo};
 use comem_protocol::ids::NodeId;
 use comem_protocol::outbox::{self, Outbox};
 use comem_protocol::sync::Mark;
@@ -62,17 +63,15 @@ impl NodeEffects for Pages {
 
     fn diff_step<R>(
         &mut self,
-        (page, unlisted): (PageNo, bool),
+        (page, listing): (PageNo, Listing),
         (batch, ledger): (&mut DiffBatch, &mut Ledger),
         step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut dyn Flush) -> R,
     ) -> Option<R> {
-        if unlisted && let Some(at) = self.chunk_of(page) {
-            self.active.strike(at);
-        }
         let (mut needs, mut stash) = (std::mem::take(&mut self.needs), std::mem::take(&mut self.stash));
         let room = DiffRoom { me: self.me, needs: &mut needs, stash: &mut stash, diffs_bytes: self.layout.diffs_bytes };
         let mut sink = batch.sink(ledger, room);
-        let result = self.step(page, |chunk, cx| step(chunk, cx, &mut sink));
+        let step = |chunk: &mut Chunk, cx: &mut Context<'_>| step(chunk, cx, &mut sink);
+        let result = self.listed_chunk((page, listing), &mut Outbox::new(), step);
         (self.needs, self.stash) = (needs, stash);
         result
     }

@@ -7,7 +7,7 @@ use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::region::Region;
-use comem_protocol::coherence::pages::serve::{self, PageRooms};
+use comem_protocol::coherence::pages::serve::{self, Listing, PageRooms};
 use comem_protocol::coherence::pages::{self, PageNo};
 use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot, UnitId};
@@ -22,31 +22,22 @@ use comem_protocol::sync::lock::Locks;
 use comem_protocol::wire::message::Message;
 
 impl PageRooms for Pages {
-    fn chunk<R>(
+    fn listed_chunk<R>(
         &mut self,
-        page: PageNo,
-        _out: &mut Outbox,
+        (page, listing): (PageNo, Listing),
+        _: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
     ) -> Option<R> {
-        self.chunk_of(page).map(|at| self.with(at, step))
-    }
-
-    fn shared_chunk<R>(
-        &mut self,
-        page: PageNo,
-        _out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
-    ) -> Option<R> {
-        self.listed_first(page, Rule::SharedChunksAreListedFirst, step)
-    }
-
-    fn mapped_chunk<R>(
-        &mut self,
-        page: PageNo,
-        _out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
-    ) -> Option<R> {
-        self.listed_first(page, Rule::MappedChunksAreListedFirst, step)
+        let at = self.chunk_of(page)?;
+        match listing {
+            Listing::AsBefore => {}
+            Listing::Taken => self.active.strike(at),
+            Listing::Live if self.is_freed(page) => return None,
+            Listing::Shared | Listing::Live if !Rule::SharedChunksAreListedFirst.on() => {}
+            Listing::Mapped if !Rule::MappedChunksAreListedFirst.on() => {}
+            Listing::Shared | Listing::Live | Listing::Mapped => self.active.put(at),
+        }
+        Some(self.with(at, step))
     }
 
     fn is_freed(&mut self, page: PageNo) -> bool {
@@ -59,22 +50,6 @@ impl PageRooms for Pages {
 
     fn stash<R>(&mut self, step: impl FnOnce(&mut Stash) -> R) -> Option<R> {
         Some(step(&mut self.stash))
-    }
-}
-
-impl Pages {
-    /// Whoever ends an interval comes by the chunk with this page from now on, by this rule; then the step.
-    fn listed_first<R>(
-        &mut self,
-        page: PageNo,
-        rule: Rule,
-        step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
-    ) -> Option<R> {
-        let at = self.chunk_of(page)?;
-        if rule.on() {
-            self.active.put(at);
-        }
-        Some(self.with(at, step))
     }
 }
 

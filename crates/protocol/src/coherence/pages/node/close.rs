@@ -7,6 +7,7 @@ use crate::coherence::pages::chunk::Chunk;
 use crate::coherence::pages::chunk::close::Asks;
 use crate::coherence::pages::history::add_notice;
 use crate::coherence::pages::ledger::Ledger;
+use crate::coherence::pages::serve::Listing;
 use crate::coherence::pages::wire::Groups;
 use crate::coherence::pages::{PageEngine, PageNo};
 use crate::ids::{LockId, NodeId};
@@ -61,6 +62,7 @@ pub fn close_tables<E: NodeEffects>(
     let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), [Vec::new(), Vec::new()], Vec::new());
     let (plain, scoped) = (ledger.which(PageEngine::Hlrc), ledger.which(PageEngine::Scope));
     let mut behind = seen.as_deref().unwrap_or_default();
+    let listing = if unlisted { Listing::Taken } else { Listing::AsBefore };
     for (table, asks) in tables {
         behind = &behind[behind.iter().take_while(|run| run.end <= table.start).count()..];
         let untouched = seen.is_some() && behind.first().is_none_or(|run| table.end <= run.start);
@@ -68,7 +70,7 @@ pub fn close_tables<E: NodeEffects>(
             passed_over.push(table.start);
             continue;
         }
-        node.diff_step((table.start, unlisted), (&mut batch, ledger), |table, cx, sink| {
+        node.diff_step((table.start, listing), (&mut batch, ledger), |table, cx, sink| {
             let book = if table.shape().engine == PageEngine::Scope { scoped } else { plain };
             table.close(cx, sink, seen.as_deref(), &mut notices[book as usize]);
         });

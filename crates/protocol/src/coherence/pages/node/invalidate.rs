@@ -4,6 +4,7 @@ use super::diffs::DiffBatch;
 use super::{NodeEffects, each_table};
 use crate::coherence::pages::ledger::Ledger;
 use crate::coherence::pages::requests::Requests;
+use crate::coherence::pages::serve::Listing;
 use crate::coherence::pages::wire::Entry;
 use crate::coherence::pages::{PageNo, push_range};
 use crate::ids::NodeId;
@@ -22,7 +23,7 @@ pub fn end_copies<'a, E: NodeEffects>(
     let unmapped = if in_place { node.not_kept() } else { Vec::new() };
     let runs = entries.flat_map(|e| &e.groups).flat_map(|g| &g.runs).map(|(run, _)| run);
     each_table(node, runs, |node, parts| {
-        node.diff_step((parts[0].start, false), (&mut batch, ledger), |table, cx, sink| {
+        node.diff_step((parts[0].start, Listing::AsBefore), (&mut batch, ledger), |table, cx, sink| {
             parts.iter().filter(|part| table.has_copies(part)).for_each(|part| push_range(&mut ended, part.clone()));
             if in_place && unmapped.is_empty() {
                 table.invalidate_in_place(cx, parts, sink);
@@ -49,7 +50,7 @@ pub fn end_copies<'a, E: NodeEffects>(
 /// Ends this node's copy of a page, and voids a fetch of it that is under way; what was written to the copy goes home first.
 pub fn end_copy(node: &mut impl NodeEffects, ledger: &mut Ledger, page: PageNo) {
     let (mut batch, run) = (DiffBatch::default(), page..page + 1);
-    node.diff_step((page, false), (&mut batch, ledger), |table, cx, sink| {
+    node.diff_step((page, Listing::AsBefore), (&mut batch, ledger), |table, cx, sink| {
         table.invalidate(cx, std::slice::from_ref(&run), sink)
     });
     batch.send(node, ledger);

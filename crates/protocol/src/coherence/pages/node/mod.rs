@@ -21,7 +21,7 @@ use super::chunk::close::Asks;
 use super::chunk::{Chunk, Flush};
 use super::era::Era;
 use super::ledger::{Ledger, Needs};
-use super::serve::PageRooms;
+use super::serve::{Listing, PageRooms};
 use super::wire::{DiffsHead, Entry, Need, Runs};
 use super::{Context, PageNo};
 use crate::ids::{LockId, NodeId};
@@ -66,11 +66,10 @@ pub trait NodeEffects {
     fn needs<R>(&mut self, step: impl FnOnce(&mut Needs) -> R) -> R;
     /// A step of the page table with this page; `None` when no region with several writers has it.
     fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R>;
-    /// As [`NodeEffects::step`], for one that may flush diffs. The table was taken from the active list if so said: it comes
-    /// back if something may be dirty after the step.
+    /// As [`NodeEffects::step`], for one that may flush diffs.
     fn diff_step<R>(
         &mut self,
-        at: (PageNo, bool),
+        at: (PageNo, Listing),
         to: (&mut DiffBatch, &mut Ledger),
         step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut dyn Flush) -> R,
     ) -> Option<R>;

@@ -4,7 +4,7 @@ use super::*;
 use crate::coherence::pages::atomic::{Answer, Atomic, Kind, Op, Request};
 use crate::coherence::pages::chunk::atomic::Place;
 use crate::coherence::pages::desk::Desk;
-use crate::coherence::pages::serve::{PageRooms, on_atomic, on_diffs, rerun};
+use crate::coherence::pages::serve::{Listing, PageRooms, on_atomic, on_diffs, rerun};
 use crate::coherence::pages::wire::{DiffsHead, Need};
 use crate::ids::{Channel, Seq};
 use crate::wire::message::Ticket;
@@ -39,9 +39,9 @@ fn answers(out: &Outbox) -> Vec<Answer> {
 }
 
 impl PageRooms for Rooms {
-    fn chunk<R>(
+    fn listed_chunk<R>(
         &mut self,
-        page: PageNo,
+        (page, _): (PageNo, Listing),
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {

@@ -6,7 +6,7 @@ use crate::coherence::pages::chunk::{Chunk, FirstTouch};
 use crate::coherence::pages::desk::Desk;
 use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::push::Stash;
-use crate::coherence::pages::serve::PageRooms;
+use crate::coherence::pages::serve::{Listing, PageRooms};
 use crate::coherence::pages::wire::{DiffsHead, Group, Groups, Need};
 use crate::coherence::pages::{Access, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo};
 use crate::faults::Rng;
@@ -29,9 +29,9 @@ struct Node {
 }
 
 impl PageRooms for Node {
-    fn chunk<R>(
+    fn listed_chunk<R>(
         &mut self,
-        page: PageNo,
+        (page, _): (PageNo, Listing),
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {

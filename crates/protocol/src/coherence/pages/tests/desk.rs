@@ -2,7 +2,7 @@ use super::ledger::LOCK;
 use super::*;
 use crate::coherence::pages::desk::Desk;
 use crate::coherence::pages::ledger::{Ledger, Needs};
-use crate::coherence::pages::serve::{self, PageRooms};
+use crate::coherence::pages::serve::{self, Listing, PageRooms};
 use crate::coherence::pages::wire::{DiffsHead, Fetch, Group, Groups, Need, Pages, put_part};
 use crate::ids::{Channel, Seq};
 use crate::outbox::Target;
@@ -22,9 +22,9 @@ struct Home {
 }
 
 impl PageRooms for Home {
-    fn chunk<R>(
+    fn listed_chunk<R>(
         &mut self,
-        page: PageNo,
+        (page, _): (PageNo, Listing),
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {

@@ -2,26 +2,17 @@
 
 use super::*;
 use crate::coherence::pages::desk::Desk;
-use crate::coherence::pages::serve::{PageRooms, on_fetch, on_pages};
+use crate::coherence::pages::serve::{Listing, PageRooms, on_fetch, on_pages};
 use crate::coherence::pages::wire::{Fetch, Pages};
 use crate::ids::{Channel, Seq, Slot};
 use crate::outbox::Outbox;
 use crate::wire::message::Ticket;
 
-/// The kinds of steps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Plain,
-    Shares,
-    Maps,
-}
-
 /// The rooms of a node with one chunk, which know in which kind of step pages were copied out or mapped.
 struct Rooms {
     bench: Bench,
     desk: Desk,
-    kind: Kind,
-    seen: Vec<Kind>,
+    seen: Vec<Listing>,
     /// Regions with these pages were freed, and no more than that is known of them.
     fallen: Range<PageNo>,
     /// Freed as other nodes say.
@@ -30,55 +21,25 @@ struct Rooms {
 
 impl Rooms {
     fn new(bench: Bench) -> Rooms {
-        Rooms { bench, desk: Desk::default(), kind: Kind::Plain, seen: Vec::new(), fallen: 0..0, gone: Vec::new() }
-    }
-
-    fn step_of<R>(
-        &mut self,
-        kind: Kind,
-        page: PageNo,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        self.kind = kind;
-        let result = self.chunk(page, &mut Outbox::new(), step);
-        self.kind = Kind::Plain;
-        result
+        Rooms { bench, desk: Desk::default(), seen: Vec::new(), fallen: 0..0, gone: Vec::new() }
     }
 }
 
 impl PageRooms for Rooms {
-    fn chunk<R>(
+    fn listed_chunk<R>(
         &mut self,
-        page: PageNo,
+        (page, listing): (PageNo, Listing),
         _: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        if self.fallen.contains(&page) {
+        if self.fallen.contains(&page) || (listing == Listing::Live && self.is_freed(page)) {
             return None;
         }
         let result = self.bench.step(|chunk, cx, _| step(chunk, cx));
         let counts = |call: &&String| call.starts_with("copy_out") || call.starts_with("map_read");
         let count = self.bench.memory.calls.iter().filter(counts).count();
-        self.seen.extend((0..count).map(|_| self.kind));
+        self.seen.extend((0..count).map(|_| listing));
         Some(result)
-    }
-
-    fn shared_chunk<R>(
-        &mut self,
-        page: PageNo,
-        _: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        self.step_of(Kind::Shares, page, step)
-    }
-
-    fn mapped_chunk<R>(
-        &mut self,
-        page: PageNo,
-        _: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        self.step_of(Kind::Maps, page, step)
     }
 
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
@@ -148,7 +109,7 @@ fn pages_are_copied_out_in_steps_that_closes_know_of() {
     let mut body = Vec::new();
     Fetch { epoch: 0, claim: false, direct: false, needs: Vec::new(), runs: vec![0..2].into() }.emit(&mut body);
     on_fetch(&mut rooms, ticket, &body, &mut Outbox::new()).unwrap();
-    assert_eq!(rooms.seen, [Kind::Shares]);
+    assert_eq!(rooms.seen, [Listing::Live]);
 }
 
 /// A thread may write to a copy as soon as it is mapped.
@@ -161,7 +122,7 @@ fn copies_are_taken_in_in_steps_that_closes_know_of() {
         Pages { runs: vec![1..2].into(), ..Pages::default() }.emit(&mut body);
         body.resize(body.len() + PAGE_BYTES, 0);
         on_pages(&mut rooms, OTHER, &body, &mut Outbox::new()).unwrap();
-        assert_eq!(rooms.seen, [Kind::Maps]);
+        assert_eq!(rooms.seen, [Listing::Mapped]);
     }
 }
 
