@@ -11,12 +11,13 @@ use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
+use comem_protocol::coherence::pages::node::close::{CloseReason, Notices};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
-use comem_protocol::coherence::pages::node::{Departure, Failure, NodeEffects};
+use comem_protocol::coherence::pages::node::{Failure, NodeEffects};
 use comem_protocol::coherence::pages::serve::{self, Listing};
 use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, Need, PUSH_PAGES_MAX};
 use comem_protocol::coherence::pages::{ByteMarks, Context, PAGE_BYTES, PageNo};
-use comem_protocol::ids::{LockId, NodeId, Slot};
+use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox};
 use comem_protocol::sync::Mark;
 use comem_protocol::wire::message::types;
@@ -33,13 +34,11 @@ pub(crate) struct NodePages<'a> {
     house: PageHouse<'a>,
     /// What leaves before the step's other messages.
     side: &'a mut Outbox,
-    /// What leaves in its midst.
-    at_once: Outbox,
 }
 
 impl Node {
     pub(super) fn node_pages<'a>(&'a self, shared: &'a Shared, slot: Slot, side: &'a mut Outbox) -> NodePages<'a> {
-        NodePages { house: self.page_house(shared, slot), side, at_once: Outbox::new() }
+        NodePages { house: self.page_house(shared, slot), side }
     }
 
     /// A home's table of offers, if this node can write its memory.
@@ -162,29 +161,26 @@ impl<'a> NodeEffects for NodePages<'a> {
         self.house.node.has_room_for_homes(self.house.shared, self.house.slot, self.side)
     }
 
-    fn stays_away(&mut self, pages: &Range<PageNo>, home: NodeId) {
+    fn has_closed(&mut self, why: CloseReason, no_room: bool, notices: &Notices) {
         let PageHouse { node, shared, slot } = self.house;
-        if node.config.migration {
-            node.counters(slot).no_room.add(shared.would_come(pages, home));
-        }
-    }
-
-    fn written_under(&mut self, lock: LockId, pages: impl Iterator<Item = Range<PageNo>>) {
-        let mut sections = self.house.shared.sections.lock();
-        pages.for_each(|pages| sections.written_under(lock, pages));
-    }
-
-    fn written_at_home(&mut self, pages: impl Iterator<Item = Range<PageNo>>) {
-        let mut pages = pages.peekable();
-        if pages.peek().is_some() {
+        if notices.iter().flatten().any(|(_, home, _)| *home == shared.me) {
             // The home's writes are noted beside those of others.
-            self.house.shared.note_putters();
+            shared.note_putters();
         }
-        pages.for_each(|pages| self.house.shared.note_home_write(pages));
-    }
-
-    fn close_is_over(&mut self) {
-        self.house.shared.last_close.store(self.house.node.now().0, Ordering::Relaxed);
+        let mut away = 0;
+        for (pages, home, held) in notices.iter().flatten() {
+            if *home == shared.me {
+                shared.note_home_write(pages.clone());
+            } else if no_room && *held && node.config.migration {
+                away += shared.would_come(pages, *home);
+            }
+        }
+        node.counters(slot).no_room.add(away);
+        if let CloseReason::Lock(lock) = why {
+            let mut sections = shared.sections.lock();
+            notices.iter().flatten().for_each(|(pages, _, _)| sections.written_under(lock, pages.clone()));
+        }
+        shared.last_close.store(node.now().0, Ordering::Relaxed);
     }
 
     fn fails(&mut self, why: Failure) {
@@ -226,10 +222,6 @@ impl<'a> NodeEffects for NodePages<'a> {
         bytes + (CARRIED_PAGES_MAX as usize + 1) * PAGE_BYTES <= self.house.node.wire.message_bytes()
     }
 
-    fn carried(&mut self, pages: u64) {
-        self.house.node.counters(self.house.slot).pages_pushed.add(pages);
-    }
-
     fn push(&mut self, epoch: u32) {
         let PageHouse { node, slot, .. } = self.house;
         if node.sends_unasked() {
@@ -259,25 +251,18 @@ impl<'a> NodeEffects for NodePages<'a> {
         self.house.shared.awaiting.store(true, Ordering::Release);
     }
 
-    fn send_diffs(
-        &mut self,
-        ledger: &Ledger,
-        (home, departure): (NodeId, Departure),
-        head: &DiffsHead,
-        mut message: Vec<u8>,
-    ) {
+    fn send_diffs(&mut self, ledger: &Ledger, home: NodeId, head: &DiffsHead, mut message: Vec<u8>) {
         let PageHouse { node, shared, slot } = self.house;
         if node.put(shared, ledger, (home, head.serial), &message[DIFFS_HEAD_BYTES..], slot) {
             return;
         }
         let start = head.emit_before(&mut message);
-        let out = if departure == Departure::Now { &mut self.at_once } else { &mut *self.side };
         // Receipts go to the service thread, which also sends what the window holds back while this thread computes.
-        out.post_buffer(home, Origin::Service, types::DIFFS, message, start);
+        self.side.post_buffer(home, Origin::Service, types::DIFFS, message, start);
     }
 
-    fn diffs_leave(&mut self) {
-        self.house.node.flush(self.house.slot, &mut self.at_once);
+    fn side_leaves(&mut self) {
+        self.house.node.flush(self.house.slot, self.side);
     }
 
     fn puts_are_in(&mut self, home: NodeId, serial: u64) {

@@ -44,7 +44,9 @@ impl Payload for PagePayload<'_> {
 
     fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
         let mut pages = self.node.node_pages(self.shared, self.slot, &mut self.side);
-        node::sync::release(&mut pages, &mut self.shared.ledger.lock(), (scope, released), knowledge, out);
+        let mut ledger = self.shared.ledger.lock();
+        let carried = node::sync::release(&mut pages, &mut ledger, (scope, released), knowledge, out);
+        self.node.counters(self.slot).pages_pushed.add(carried);
     }
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {

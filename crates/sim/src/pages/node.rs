@@ -179,6 +179,7 @@ impl Pages {
     pub(super) fn in_ledger<R>(&mut self, step: impl FnOnce(&mut Pages, &mut Ledger) -> R) -> R {
         let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new(self.me, self.layout.engine));
         let result = step(self, &mut ledger);
+        self.active.goes_on(self.caller);
         self.ledger = ledger;
         result
     }

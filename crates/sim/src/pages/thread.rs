@@ -481,7 +481,6 @@ impl Node {
             Phase::Opening(epoch, Opening::Open) => self.finish_opening(now, t, epoch, out),
             Phase::Opening(epoch, opening) => {
                 let next = self.pages.in_ledger(|pages, ledger| opening.next(pages, ledger));
-                self.pages.active.goes_on(Some(Slot::thread(t)));
                 self.goes_to(t, Phase::Opening(epoch, next))
             }
             Phase::Ahead if self.threads[t].outstanding > 0 => Turn::Sleeps,

@@ -6,7 +6,7 @@ use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
-use comem_protocol::coherence::pages::node::{Departure, Failure, NodeEffects};
+use comem_protocol::coherence::pages::node::{Failure, NodeEffects};
 use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::serve::{self, Listing, PageRooms};
 use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, Need};
@@ -134,10 +134,6 @@ impl NodeEffects for Pages {
         self.has_room_for_homes()
     }
 
-    fn close_is_over(&mut self) {
-        self.active.goes_on(self.caller);
-    }
-
     fn fails(&mut self, why: Failure) {
         self.failure = Some(format!("{}: {why:?}", self.me));
     }
@@ -154,16 +150,11 @@ impl NodeEffects for Pages {
         self.needs.confirm(self.me, needs);
     }
 
-    fn carried(&mut self, pages: u64) {
-        self.carried.0 += pages;
-    }
-
     fn push(&mut self, epoch: u32) {
         if self.layout.pushes.is_some() {
             let (chunks, mut out) = (self.active(), std::mem::take(&mut self.side));
             self.pushed.0 += serve::push(self, epoch, &chunks, 6, &mut out);
             self.side = out;
-            self.active.goes_on(self.caller);
         }
     }
 
@@ -171,7 +162,7 @@ impl NodeEffects for Pages {
         self.migration.decide(epoch, entries, |page| self.layout.migrating_unit(page))
     }
 
-    fn send_diffs(&mut self, _: &Ledger, (home, _): (NodeId, Departure), head: &DiffsHead, message: Vec<u8>) {
+    fn send_diffs(&mut self, _: &Ledger, home: NodeId, head: &DiffsHead, message: Vec<u8>) {
         let origin = if self.caller.is_some() { outbox::Origin::Caller } else { outbox::Origin::Service };
         let parts = message[DIFFS_HEAD_BYTES..].to_vec();
         self.diffs.push(Diffs { home, origin, head: head.clone(), parts });

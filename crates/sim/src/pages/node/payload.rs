@@ -33,7 +33,10 @@ impl Payload for Pages {
     }
 
     fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
-        self.in_ledger(|pages, ledger| node::sync::release(pages, ledger, (scope, released), knowledge, out));
+        let release = |pages: &mut Pages, ledger: &mut _| {
+            pages.carried.0 += node::sync::release(pages, ledger, (scope, released), knowledge, out);
+        };
+        self.in_ledger(release);
     }
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {

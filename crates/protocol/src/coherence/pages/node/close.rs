@@ -25,6 +25,9 @@ pub enum CloseReason {
     Else,
 }
 
+/// What was written in an interval, by the engine of its region: pages, their home, and whether this node holds them.
+pub type Notices = [Vec<(Range<PageNo>, NodeId, bool)>; 2];
+
 /// Ends the open interval: everything written on this node since the last one.
 pub fn close_interval(node: &mut impl NodeEffects, ledger: &mut Ledger, why: CloseReason) {
     if ledger.may_close() {
@@ -59,7 +62,7 @@ pub fn close_tables<E: NodeEffects>(
     let seen = node.writes_seen(&before, era, &mut idle);
     // What tables ask for is read behind the kernel's notes: whoever takes notes out of the kernel has asked before.
     let tables = if Rule::AsksAreReadBehindNotes.on() { node.tables_at(firsts) } else { before };
-    let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), [Vec::new(), Vec::new()], Vec::new());
+    let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), Notices::default(), Vec::new());
     let (plain, scoped) = (ledger.which(PageEngine::Hlrc), ledger.which(PageEngine::Scope));
     let mut behind = seen.as_deref().unwrap_or_default();
     let listing = if unlisted { Listing::Taken } else { Listing::AsBefore };
@@ -82,21 +85,15 @@ pub fn close_tables<E: NodeEffects>(
         node.relist(passed_over);
     }
     let no_room = !node.has_room_for_homes();
-    for (pages, home, _) in notices.iter().flatten().filter(|(_, _, held)| no_room && *held) {
-        node.stays_away(pages, *home);
-    }
+    node.has_closed(why, no_room, &notices);
     if why == CloseReason::Setup || no_room {
         // As if the copies were gone: no home moves to who has written them.
         notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
     }
-    if let CloseReason::Lock(lock) = why {
-        node.written_under(lock, notices.iter().flatten().map(|(pages, _, _)| pages.clone()));
-    }
-    ledger.close(notices.map(|notices| groups(node, ledger, notices)));
+    ledger.close(notices.map(|notices| groups(node.me(), ledger, notices)));
     each_table(node, idle.iter(), |node, parts| {
         node.step(parts[0].start, |table, cx| parts.iter().for_each(|part| table.lay_aside(cx, part)));
     });
-    node.close_is_over();
 }
 
 /// What other nodes have copied out of these page tables since the last look is shared from now on: before the kernel's notes
@@ -110,9 +107,8 @@ pub fn collect_remote_gets(node: &mut impl NodeEffects, tables: &[(Range<PageNo>
 }
 
 /// Notices by home.
-fn groups(node: &mut impl NodeEffects, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
-    let (me, mut groups) = (node.me(), Groups::new());
-    node.written_at_home(notices.iter().filter(|(_, home, _)| *home == me).map(|(pages, _, _)| pages.clone()));
+fn groups(me: NodeId, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
+    let mut groups = Groups::new();
     for (pages, home, held) in notices {
         let serial = || if home == me { 0 } else { ledger.last_serial(home) };
         add_notice(&mut groups, home, serial, pages, held);

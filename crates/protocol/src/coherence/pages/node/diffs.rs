@@ -4,7 +4,7 @@
 //! gathered into messages. All that one batch puts into a home's memory has one serial. The home's table says that it is in
 //! when all of it is, before anybody is told.
 
-use super::{Departure, NodeEffects};
+use super::NodeEffects;
 use crate::coherence::pages::chunk::Flush;
 use crate::coherence::pages::ledger::Ledger;
 use crate::coherence::pages::wire::{DIFFS_BYTES, DIFFS_HEAD_BYTES, DiffsHead, put_part};
@@ -68,7 +68,7 @@ impl DiffBatch {
             }
         }
         for (home, messages) in self.by_home {
-            send_to(node, ledger, (home, Departure::AtEnd), messages);
+            send_to(node, ledger, home, messages);
         }
     }
 
@@ -79,28 +79,30 @@ impl DiffBatch {
         if self.by_home.values().all(|messages| messages.len() == 1) {
             return;
         }
+        let side = std::mem::take(node.side());
         for (home, messages) in &mut self.by_home {
             if self.homes.iter().any(|h| h.node == *home && h.serial.is_some()) {
                 continue;
             }
             let last = messages.len() - 1;
-            send_to(node, ledger, (*home, Departure::Now), messages.drain(..last));
+            send_to(node, ledger, *home, messages.drain(..last));
         }
-        node.diffs_leave();
+        node.side_leaves();
+        *node.side() = side;
     }
 }
 
 fn send_to(
     node: &mut impl NodeEffects,
     ledger: &Ledger,
-    to: (NodeId, Departure),
+    home: NodeId,
     messages: impl IntoIterator<Item = (u64, Vec<u8>)>,
 ) {
     let me = node.me();
-    let needs = node.needs(|needs| needs.before_diffs(to.0, me));
+    let needs = node.needs(|needs| needs.before_diffs(home, me));
     for (serial, message) in messages {
         let head = DiffsHead { epoch: ledger.epoch(), serial, needs: needs.clone() };
-        node.send_diffs(ledger, to, &head, message);
+        node.send_diffs(ledger, home, &head, message);
     }
 }
 

@@ -16,6 +16,7 @@ pub mod diffs;
 pub mod invalidate;
 pub mod sync;
 
+use self::close::{CloseReason, Notices};
 use self::diffs::DiffBatch;
 use super::chunk::close::Asks;
 use super::chunk::{Chunk, Flush};
@@ -24,20 +25,11 @@ use super::ledger::{Ledger, Needs};
 use super::serve::{Listing, PageRooms};
 use super::wire::{DiffsHead, Entry, Need, Runs};
 use super::{Context, PageNo};
-use crate::ids::{LockId, NodeId};
+use crate::ids::NodeId;
 use crate::outbox::Outbox;
 use crate::sync::Mark;
 use crate::wire::bytes::WireError;
 use std::ops::Range;
-
-/// When a message of diffs leaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Departure {
-    /// In the midst of the step.
-    Now,
-    /// At its end, before its other messages.
-    AtEnd,
-}
 
 /// Why a node cannot go on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,14 +97,9 @@ pub trait NodeEffects {
     ) -> Option<Vec<Range<PageNo>>>;
     /// Whether more pages may have their home here than by the layout of their regions.
     fn has_room_for_homes(&mut self) -> bool;
-    /// There is no room for these, which are held here, to come from their home; for reports.
-    fn stays_away(&mut self, _pages: &Range<PageNo>, _home: NodeId) {}
-    /// These pages were written in the interval that ended because the lock's token leaves; for prefetching.
-    fn written_under(&mut self, _lock: LockId, _pages: impl Iterator<Item = Range<PageNo>>) {}
-    /// This node has written these pages, whose home it is, in the interval that ends; for reports.
-    fn written_at_home(&mut self, _pages: impl Iterator<Item = Range<PageNo>>) {}
-    /// The interval has ended.
-    fn close_is_over(&mut self) {}
+    /// An interval has ended with these notices, and there may be no room for what is held here of them to come from its
+    /// home; for reports and prefetching.
+    fn has_closed(&mut self, _why: CloseReason, _no_room: bool, _notices: &Notices) {}
     /// The node cannot go on.
     fn fails(&mut self, why: Failure);
     /// Pages, in order, that a barrier leaves unmapped where it keeps others mapped until they are fetched again.
@@ -129,8 +116,6 @@ pub trait NodeEffects {
     fn has_room_to_carry(&mut self, _bytes: usize) -> bool {
         true
     }
-    /// So many pages go with a token.
-    fn carried(&mut self, pages: u64);
     /// This node has told of what it wrote in this epoch: sends that to those that would ask for it.
     fn push(&mut self, epoch: u32);
     /// Which homes move to whom at a barrier, by what all nodes have written.
@@ -139,9 +124,9 @@ pub trait NodeEffects {
     fn awaits_diffs(&mut self) {}
     /// Stores a message's diffs into their home's memory, or sends them before the step's other messages. They stand behind
     /// [`DIFFS_HEAD_BYTES`](super::wire::DIFFS_HEAD_BYTES) of room.
-    fn send_diffs(&mut self, ledger: &Ledger, to: (NodeId, Departure), head: &DiffsHead, message: Vec<u8>);
-    /// Those that were sent [`Departure::Now`] leave.
-    fn diffs_leave(&mut self) {}
+    fn send_diffs(&mut self, ledger: &Ledger, home: NodeId, head: &DiffsHead, message: Vec<u8>);
+    /// What stands in [`NodeEffects::side`] leaves at once.
+    fn side_leaves(&mut self) {}
     /// What was put into a home's memory is in, up to this serial.
     fn puts_are_in(&mut self, _home: NodeId, _serial: u64) {}
 }

@@ -11,14 +11,15 @@ use crate::rules::Rule;
 use crate::sync::{Mark, Scope};
 
 /// A release of `scope` at some moment, of which another node with this knowledge hears now: closes the interval if what was
-/// written before it is still in the open one, and appends what the other lacks, with the pages that it wishes for.
+/// written before it is still in the open one, and appends what the other lacks, with the pages that it wishes for. Gives how
+/// many pages go with it.
 pub fn release(
     node: &mut impl NodeEffects,
     ledger: &mut Ledger,
     (scope, released): (Scope, Mark),
     knowledge: &[u8],
     out: &mut Vec<u8>,
-) {
+) -> u64 {
     // Who has the ledger knows that no interval is ending: those that have begun to are over.
     if released.needs_close(node.closes()) {
         let why = if let Scope::Lock(lock) = scope { CloseReason::Lock(lock) } else { CloseReason::Else };
@@ -30,9 +31,9 @@ pub fn release(
         let (me, told) = (node.me(), out[at..].to_vec());
         let needs = node.needs(|needs| needs.at(me));
         let fresh = node.meets(&needs);
-        let pages = carry::load(node.rooms(), ledger, (wishes, fresh), &told, out);
-        node.carried(pages);
+        return carry::load(node.rooms(), ledger, (wishes, fresh), &told, out);
     }
+    0
 }
 
 /// An acquire of `scope`: takes in what a release said.
