@@ -109,7 +109,8 @@ pub enum Rule {
     FlushedPagesStayNoted,
     /// A chunk is passed over at a close only if nothing was flushed there since the last one, however little the kernel has noted.
     PassedOverHasNothingToTell,
-    /// What a chunk asks for is read behind the kernel's notes of its writes: whoever takes notes meanwhile has asked before.
+    /// What a chunk asks for is read behind the kernel's notes of its writes: whoever takes notes meanwhile has asked
+    /// before.
     AsksAreReadBehindNotes,
     /// A chunk that a close passes over stays among those that the next one comes by.
     PassedOverStayActive,

@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The node's last words after so many locks.
-const TOO_LONG_AN_EPOCH: &str = "this node has ended 4294967295 intervals (mostly by locks that changed nodes) since the last barrier of all \
-     threads, and has no number for another; let all threads pass a barrier now and then";
+const TOO_LONG_AN_EPOCH: &str = "this node has ended 4294967295 intervals (mostly by locks that changed nodes) \
+    since the last barrier of all threads, and has no number for another; let all threads pass a barrier now and then";
 
 /// This node's pages, as a step of the page logic acts on them.
 pub(crate) struct NodePages<'a> {

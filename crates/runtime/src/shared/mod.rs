@@ -9,7 +9,8 @@
 //! | [`packed`] | small allocations of all nodes, side by side |
 //! | [`fault`] | from the signal to the reply and back |
 //! | [`copies`] | the cache's bound, and which copies are given up for it |
-//! | [`release`] | intervals: what releases say and acquires hear |
+//! | [`release`] | steps of page tables; the threads' side of releases and acquires |
+//! | [`effects`] | what the page logic in `protocol` acts on |
 //! | [`serve`] | what other nodes ask |
 //! | [`globals`] | the program's global variables as a region |
 //! | [`hooks`] | system calls on shared buffers: the wrapper library's way in |

@@ -1,7 +1,8 @@
 //! Releases and acquires: what the engines `hlrc` and `scope` put into the payloads of synchronisation.
 //!
-//! A release that another node will see closes the interval: what was written is found, diffs go to the homes, and notices
-//! into the payload. A release by which a lock stays on its node comes nowhere near this file.
+//! What a node does then is decided in [`node`](comem_protocol::coherence::pages::node); here stand the steps of page
+//! tables, with what they count, and the threads' side of barriers and acquires. A release by which a lock stays on its
+//! node comes nowhere near this file.
 
 use super::Shared;
 use super::memory::Frames;
@@ -221,8 +222,8 @@ impl Node {
         }
     }
 
-    /// Whether an interval that ended now might have something in it, as [`Node::close_chunks`] would find. Waits for one that is just ending: it has taken
-    /// the list of active chunks, and what is written to them meanwhile is not in it.
+    /// Whether an interval that ended now might have something in it, as [`close_interval`] would find. Waits for one
+    /// that is just ending: it has taken the list of active chunks, and what is written to them meanwhile is not in it.
     pub(crate) fn may_have_to_tell(&self, slot: Slot) -> bool {
         let Some((shared, views)) = self.shared().and_then(|s| Some((s, s.views.as_ref()?))) else { return false };
         let ledger = shared.ledger.lock();
@@ -253,22 +254,8 @@ impl Node {
         out: &mut Outbox,
         mut f: impl FnMut(&mut Chunk, &mut Context<'_>, &Range<PageNo>),
     ) {
-        self.each_chunk_of(shared, std::iter::once(run), slot, out, |chunk, cx, parts| {
-            parts.iter().for_each(|part| f(chunk, cx, part));
-        });
-    }
-
-    /// As [`Node::each_chunk`] for many runs, with all parts at once of those that follow each other in one chunk.
-    pub(super) fn each_chunk_of<'a>(
-        &self,
-        shared: &Shared,
-        runs: impl Iterator<Item = &'a Range<PageNo>>,
-        slot: Slot,
-        out: &mut Outbox,
-        mut f: impl FnMut(&mut Chunk, &mut Context<'_>, &[Range<PageNo>]),
-    ) {
-        each_table(&mut self.node_pages(shared, slot, out), runs, |pages, parts| {
-            pages.step(parts[0].start, |chunk, cx| f(chunk, cx, parts));
+        each_table(&mut self.node_pages(shared, slot, out), std::iter::once(run), |pages, parts| {
+            pages.step(parts[0].start, |chunk, cx| f(chunk, cx, &parts[0]));
         });
     }
 

@@ -4,6 +4,7 @@ use super::check::Judge;
 use super::node::Node;
 use super::program::Op;
 use super::thread::{Phase, Turn};
+use comem_protocol::coherence::pages::node::sync::home_is_fresh;
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::Context;
@@ -81,7 +82,9 @@ impl Node {
     ) -> Option<Turn> {
         let slot = Slot::thread(t);
         let answer = match self.threads[t].phase {
-            Phase::Answered(answered) if answered == wish => return (!self.is_home_fresh()).then_some(Turn::Sleeps),
+            Phase::Answered(answered) if answered == wish => {
+                return (!home_is_fresh(&mut self.pages)).then_some(Turn::Sleeps);
+            }
             Phase::Wished(asked) if asked == wish => self.desk.collect(wish, name, slot),
             _ => self.on_desk(Some(slot), out, begin),
         };

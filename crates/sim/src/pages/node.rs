@@ -18,10 +18,10 @@ use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
-use comem_protocol::coherence::pages::node::NodeEffects;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::coherence::pages::node::diffs::DiffBatch;
 use comem_protocol::coherence::pages::node::invalidate::{end_copy, fetch_again};
+use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
 use comem_protocol::coherence::pages::push::{Picked, Stash};
 use comem_protocol::coherence::pages::serve;
 use comem_protocol::coherence::pages::wire::{self, DiffsHead, Fetch, Need};
@@ -304,18 +304,10 @@ impl Pages {
     pub(super) fn lay_aside(&mut self, page: PageNo) {
         if self.layout.idles && self.rng.below(8) == 0 {
             let run = page.saturating_sub(self.rng.below(3) as u32)..page + 1 + self.rng.below(3) as u32;
-            self.each_chunk(&run, |c, cx| c.lay_aside(cx, &run));
+            each_table(self, [run].iter(), |pages, parts| {
+                pages.step(parts[0].start, |c, cx| c.lay_aside(cx, &parts[0]));
+            });
         }
-    }
-
-    fn each_chunk(&mut self, run: &Range<PageNo>, mut step: impl FnMut(&mut Chunk, &mut pages::Context<'_>)) {
-        self.chunks_of(run).into_iter().for_each(|at| self.with(at, &mut step));
-    }
-
-    fn chunks_of(&self, run: &Range<PageNo>) -> Vec<usize> {
-        let shapes = self.chunks.iter().map(Chunk::shape).enumerate();
-        let meets = |shape: &Shape| shape.first < run.end && run.start < shape.first + shape.pages;
-        shapes.filter(|(_, shape)| meets(shape)).map(|(at, _)| at).collect()
     }
 
     /// Where an atomic operation on this page has to be carried out.
@@ -358,12 +350,10 @@ impl Pages {
         let run = first..(first + 1 + self.rng.below(4) as u32).min(self.layout.pages());
         self.in_ledger(|pages, ledger| {
             let mut batch = DiffBatch::default();
-            for at in pages.chunks_of(&run) {
-                let first = pages.chunks[at].shape().first;
-                pages.diff_step((first, serve::Listing::AsBefore), (&mut batch, ledger), |c, cx, sink| {
-                    c.evict(cx, &run, sink)
-                });
-            }
+            each_table(pages, [run].iter(), |pages, parts| {
+                let at = (parts[0].start, serve::Listing::AsBefore);
+                pages.diff_step(at, (&mut batch, ledger), |c, cx, sink| c.evict(cx, &parts[0], sink));
+            });
             batch.send(pages, ledger);
         });
     }

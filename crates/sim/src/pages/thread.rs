@@ -399,11 +399,6 @@ impl Node {
         }
     }
 
-    /// Whether the diffs of this node's home pages that were announced have come.
-    pub(super) fn is_home_fresh(&mut self) -> bool {
-        home_is_fresh(&mut self.pages)
-    }
-
     pub(super) fn unlock(&mut self, t: usize, lock: LockId, judge: &mut Judge, out: &mut Outbox) {
         judge.releases(self.number(t), lock);
         let released = self.on_locks(Some(Slot::thread(t)), out, |l, cx| l.release(cx, lock, Slot::thread(t)));
@@ -440,7 +435,7 @@ impl Node {
                 }
                 Some(self.goes_to(t, Phase::Home))
             }
-            Phase::Home if self.is_home_fresh() => {
+            Phase::Home if home_is_fresh(&mut self.pages) => {
                 self.threads[t].lazily = false;
                 self.has_lock(t, lock, judge);
                 None
@@ -458,7 +453,7 @@ impl Node {
                 Some(_) => self.goes_to(t, Phase::Home),
                 None => self.sleeps_in(t, Phase::Flag),
             },
-            Phase::Home if self.is_home_fresh() => {
+            Phase::Home if home_is_fresh(&mut self.pages) => {
                 judge.awaited(self.number(t), flag, value);
                 self.ends(t)
             }
@@ -491,7 +486,7 @@ impl Node {
                 }
                 self.goes_to(t, Phase::Home)
             }
-            Phase::Home if self.is_home_fresh() => {
+            Phase::Home if home_is_fresh(&mut self.pages) => {
                 let (me, barrier) = (self.number(t), self.threads[t].barriers);
                 judge.passed(me, barrier);
                 if what != Collective::BARRIER {

@@ -14,16 +14,16 @@ use crate::rules::Rule;
 use crate::wire::message::{Message, Ticket};
 use std::ops::Range;
 
-/// What becomes of a page table's place in the list of active ones before a step of it. Who ends an interval while the step
-/// goes on comes by those in the list, however few tables it looks at.
+/// What becomes of a page table's place in the list of active ones before a step of it. Who ends an interval while the
+/// step goes on comes by those in the list, however few tables it looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listing {
     /// Nothing. After every step, a table joins the list if something in it may be dirty.
     AsBefore,
     /// The caller has taken it from the list.
     Taken,
-    /// It joins the list: the step copies pages out for another node, and some of what threads write meanwhile may be missing
-    /// in the copy.
+    /// It joins the list: the step copies pages out for another node, and some of what threads write meanwhile may be
+    /// missing in the copy.
     Shared,
     /// It joins the list: the step takes copies in, and threads may write to them as soon as they are mapped.
     Mapped,

@@ -1,5 +1,5 @@
-//! An interval ends: what was written on this node since the last one is found, diffs leave for the homes, and the notices
-//! join what releases tell.
+//! An interval ends: what was written on this node since the last one is found, diffs leave for the homes, and the
+//! notices join what releases tell.
 
 use super::diffs::DiffBatch;
 use super::{Failure, NodeEffects, each_table};
@@ -38,8 +38,8 @@ pub fn close_interval(node: &mut impl NodeEffects, ledger: &mut Ledger, why: Clo
     }
 }
 
-/// Ends an interval of what was written to the page tables that begin at these pages, in order. The caller may have taken
-/// them from the active list (`unlisted`).
+/// Ends an interval of what was written to the page tables that begin at these pages, in order. The caller may have
+/// taken them from the active list (`unlisted`).
 pub fn close_tables<E: NodeEffects>(
     node: &mut E,
     ledger: &mut Ledger,
@@ -96,8 +96,8 @@ pub fn close_tables<E: NodeEffects>(
     });
 }
 
-/// What other nodes have copied out of these page tables since the last look is shared from now on: before the kernel's notes
-/// are read, or they would be read where they say nothing yet.
+/// What other nodes have copied out of these page tables since the last look is shared from now on: before the kernel's
+/// notes are read, or they would be read where they say nothing yet.
 pub fn collect_remote_gets(node: &mut impl NodeEffects, tables: &[(Range<PageNo>, Asks)]) {
     for (table, _) in tables.iter().filter(|(_, asks)| asks.heed) {
         if node.may_be_taken(table) {

@@ -1,8 +1,8 @@
 //! The diffs of one step on their way to their homes: what goes to one home travels together.
 //!
-//! Where this node can write a home's memory, changes are stored there unit by unit (a *put*, decision 0018), else they are
-//! gathered into messages. All that one batch puts into a home's memory has one serial. The home's table says that it is in
-//! when all of it is, before anybody is told.
+//! Where this node can write a home's memory, changes are stored there unit by unit (a *put*, decision 0018), else they
+//! are gathered into messages. All that one batch puts into a home's memory has one serial. The home's table says that
+//! it is in when all of it is, before anybody is told.
 
 use super::NodeEffects;
 use crate::coherence::pages::chunk::Flush;
@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 
 /// What a batch asks of its node in the midst of a page table's step, so nothing here may come to a page table.
 pub trait DiffEffects {
-    /// The next diffs for `home` have this serial. Whoever fetches these pages again waits there for this node's own diffs.
-    /// The page table is locked now, so another thread that finds the copy ended finds the need too.
+    /// The next diffs for `home` have this serial. Whoever fetches these pages again waits there for this node's own
+    /// diffs. The page table is locked now, so another thread that finds the copy ended finds the need too.
     fn numbered(&mut self, home: NodeId, serial: u64);
     /// Bytes of this page leave for its home: what was sent to this node unasked of it is out of date.
     fn leaves(&mut self, page: PageNo);
@@ -46,7 +46,8 @@ struct Home {
     serial: Option<u64>,
 }
 
-/// Diffs on their way. The ledger stays locked meanwhile, so that no thread of this node is between a diff and its serial.
+/// Diffs on their way. The ledger stays locked meanwhile, so that no thread of this node is between a diff and its
+/// serial.
 #[derive(Default, Debug)]
 pub struct DiffBatch {
     homes: Vec<Home>,
@@ -72,9 +73,9 @@ impl DiffBatch {
         }
     }
 
-    /// Sends what has grown so long that more goes into another message: the memory is used again for the next, and homes
-    /// have something to do meanwhile. Not where something was put before it: that is not said to be in yet, and nobody at
-    /// the home would look for what waits for it.
+    /// Sends what has grown so long that more goes into another message: the memory is used again for the next, and
+    /// homes have something to do meanwhile. Not where something was put before it: that is not said to be in yet, and
+    /// nobody at the home would look for what waits for it.
     pub fn send_full(&mut self, node: &mut impl NodeEffects, ledger: &Ledger) {
         if self.by_home.values().all(|messages| messages.len() == 1) {
             return;

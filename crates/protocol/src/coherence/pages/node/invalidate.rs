@@ -11,8 +11,8 @@ use crate::ids::NodeId;
 use crate::rules::Rule;
 use std::ops::Range;
 
-/// Ends this node's copies of the pages that entries name; `in_place` where no thread of the node goes on before they were
-/// fetched again.
+/// Ends this node's copies of the pages that entries name; `in_place` where no thread of the node goes on before they
+/// were fetched again.
 pub fn end_copies<'a, E: NodeEffects>(
     node: &mut E,
     ledger: &mut Ledger,
@@ -47,7 +47,8 @@ pub fn end_copies<'a, E: NodeEffects>(
     }
 }
 
-/// Ends this node's copy of a page, and voids a fetch of it that is under way; what was written to the copy goes home first.
+/// Ends this node's copy of a page, and voids a fetch of it that is under way; what was written to the copy goes home
+/// first.
 pub fn end_copy(node: &mut impl NodeEffects, ledger: &mut Ledger, page: PageNo) {
     let (mut batch, run) = (DiffBatch::default(), page..page + 1);
     node.diff_step((page, Listing::AsBefore), (&mut batch, ledger), |table, cx, sink| {
@@ -56,8 +57,8 @@ pub fn end_copy(node: &mut impl NodeEffects, ledger: &mut Ledger, page: PageNo) 
     batch.send(node, ledger);
 }
 
-/// Begins to fetch again, of the pages of copies that have ended, what was in use: its units are in state `Fetching` now.
-/// Gives what to ask of which home; of each home, `most` says how many pages go into a request.
+/// Begins to fetch again, of the pages of copies that have ended, what was in use: its units are in state `Fetching`
+/// now. Gives what to ask of which home; of each home, `most` says how many pages go into a request.
 pub fn fetch_again(node: &mut impl NodeEffects, ended: &[Range<PageNo>], most: impl Fn(NodeId) -> u32) -> Requests {
     let mut requests = Requests::default();
     each_table(node, ended.iter(), |node, parts| {

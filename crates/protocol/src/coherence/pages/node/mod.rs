@@ -1,8 +1,8 @@
 //! What a node does with all its page tables: at a release, at an acquire, at a barrier.
 //!
 //! The runtime and the simulator run the same functions; where they keep tables, and how they send, stands behind
-//! [`NodeEffects`]. Whoever calls one of these functions holds the [`Ledger`], so one runs at a time on a node. A page table
-//! is locked only within a step, and between two steps other threads of the node go on.
+//! [`NodeEffects`]. Whoever calls one of these functions holds the [`Ledger`], so one runs at a time on a node. A page
+//! table is locked only within a step, and between two steps other threads of the node go on.
 //!
 //! | part | what it does |
 //! |---|---|
@@ -87,8 +87,8 @@ pub trait NodeEffects {
     fn may_be_taken(&mut self, _table: &Range<PageNo>) -> bool {
         true
     }
-    /// The pages of these tables, in order, that the kernel notes as written, and perhaps more; `None` where it notes none or
-    /// has not answered. Appends to `idle` what was looked at so often in vain that it is laid aside.
+    /// The pages of these tables, in order, that the kernel notes as written, and perhaps more; `None` where it notes
+    /// none or has not answered. Appends to `idle` what was looked at so often in vain that it is laid aside.
     fn writes_seen(
         &mut self,
         tables: &[(Range<PageNo>, Asks)],
@@ -97,8 +97,8 @@ pub trait NodeEffects {
     ) -> Option<Vec<Range<PageNo>>>;
     /// Whether more pages may have their home here than by the layout of their regions.
     fn has_room_for_homes(&mut self) -> bool;
-    /// An interval has ended with these notices, and there may be no room for what is held here of them to come from its
-    /// home; for reports and prefetching.
+    /// An interval has ended with these notices, and there may be no room for what is held here of them to come from
+    /// its home; for reports and prefetching.
     fn has_closed(&mut self, _why: CloseReason, _no_room: bool, _notices: &Notices) {}
     /// The node cannot go on.
     fn fails(&mut self, why: Failure);
@@ -122,8 +122,8 @@ pub trait NodeEffects {
     fn decide_moves(&mut self, epoch: u32, entries: &[(Entry, bool)]) -> Vec<(Range<PageNo>, NodeId)>;
     /// Diffs were announced for this node's own home pages: who has acquired waits for them.
     fn awaits_diffs(&mut self) {}
-    /// Stores a message's diffs into their home's memory, or sends them before the step's other messages. They stand behind
-    /// [`DIFFS_HEAD_BYTES`](super::wire::DIFFS_HEAD_BYTES) of room.
+    /// Stores a message's diffs into their home's memory, or sends them before the step's other messages. They stand
+    /// behind [`DIFFS_HEAD_BYTES`](super::wire::DIFFS_HEAD_BYTES) of room.
     fn send_diffs(&mut self, ledger: &Ledger, home: NodeId, head: &DiffsHead, message: Vec<u8>);
     /// What stands in [`NodeEffects::side`] leaves at once.
     fn side_leaves(&mut self) {}

@@ -10,9 +10,9 @@ use crate::coherence::pages::wire::Entry;
 use crate::rules::Rule;
 use crate::sync::{Mark, Scope};
 
-/// A release of `scope` at some moment, of which another node with this knowledge hears now: closes the interval if what was
-/// written before it is still in the open one, and appends what the other lacks, with the pages that it wishes for. Gives how
-/// many pages go with it.
+/// A release of `scope` at some moment, of which another node with this knowledge hears now: closes the interval if
+/// what was written before it is still in the open one, and appends what the other lacks, with the pages that it wishes
+/// for. Gives how many pages go with it.
 pub fn release(
     node: &mut impl NodeEffects,
     ledger: &mut Ledger,
@@ -71,8 +71,8 @@ pub fn home_is_fresh(node: &mut impl NodeEffects) -> bool {
     true
 }
 
-/// The node's last thread arrives at a barrier: ends the interval and appends what was written. `homes_stay` where threads of
-/// this node go on until the barrier opens.
+/// The node's last thread arrives at a barrier: ends the interval and appends what was written. `homes_stay` where
+/// threads of this node go on until the barrier opens.
 pub fn arrive(node: &mut impl NodeEffects, ledger: &mut Ledger, homes_stay: bool, notices: &mut Vec<u8>) {
     close_interval(node, ledger, CloseReason::Else);
     ledger.arrive(notices);
@@ -82,8 +82,8 @@ pub fn arrive(node: &mut impl NodeEffects, ledger: &mut Ledger, homes_stay: bool
     node.push(ledger.epoch());
 }
 
-/// How far a node has come with a barrier that has opened. No other thread of it is in the ledger from the first step to the
-/// last; between two steps others serve what does not need it.
+/// How far a node has come with a barrier that has opened. No other thread of it is in the ledger from the first step
+/// to the last; between two steps others serve what does not need it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Opening {
     /// The notices of all nodes are taken in. Next, homes migrate.
