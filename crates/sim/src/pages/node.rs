@@ -13,7 +13,7 @@ use super::memory::{Claims, Memory, PAGE_WORDS, Progress};
 use super::thread::Thread;
 use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op, Request};
 use comem_protocol::coherence::pages::chunk::atomic::Place;
-use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Shape};
+use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault};
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
