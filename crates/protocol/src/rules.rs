@@ -109,9 +109,6 @@ pub enum Rule {
     FlushedPagesStayNoted,
     /// A chunk is passed over at a close only if nothing was flushed there since the last one, however little the kernel has noted.
     PassedOverHasNothingToTell,
-    /// What a chunk asks for is read behind the kernel's notes of its writes: whoever takes notes meanwhile has asked
-    /// before.
-    AsksAreReadBehindNotes,
     /// A chunk that a close passes over stays among those that the next one comes by.
     PassedOverStayActive,
     /// Writes to a home's pages are disregarded only while nobody else holds copies.
@@ -279,7 +276,7 @@ impl Rule {
     pub const CUTS: [Rule; 2] = [Rule::WaitersWatch, Rule::AccusationsAreWeighed];
 
     /// The rules for pages.
-    pub const PAGES: [Rule; 73] = [
+    pub const PAGES: [Rule; 72] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -292,7 +289,6 @@ impl Rule {
         Rule::HomeWritesMakeNotices,
         Rule::FlushedPagesStayNoted,
         Rule::PassedOverHasNothingToTell,
-        Rule::AsksAreReadBehindNotes,
         Rule::PassedOverStayActive,
         Rule::SharedPagesAreRegarded,
         Rule::ToldReleasesAreInIntervals,

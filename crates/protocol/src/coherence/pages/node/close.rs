@@ -61,7 +61,7 @@ pub fn close_tables<E: NodeEffects>(
     let mut idle = Vec::new();
     let seen = node.writes_seen(&before, era, &mut idle);
     // What tables ask for is read behind the kernel's notes: whoever takes notes out of the kernel has asked before.
-    let tables = if Rule::AsksAreReadBehindNotes.on() { node.tables_at(firsts) } else { before };
+    let tables = node.tables_at(firsts);
     let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), Notices::default(), Vec::new());
     let (plain, scoped) = (ledger.which(PageEngine::Hlrc), ledger.which(PageEngine::Scope));
     let mut behind = seen.as_deref().unwrap_or_default();
