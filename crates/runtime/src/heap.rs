@@ -21,10 +21,9 @@ pub use crate::shared::alloc::RegionOptions;
 pub use crate::shared::atomic::Word;
 /// Makes a struct of plain fields [`Plain`], and an [`Element`](crate::Element) of shared arrays.
 pub use comem_derive::Plain;
-use comem_protocol::coherence::pages::PageEngine;
+pub use comem_protocol::coherence::pages::PageEngine;
 #[doc(hidden)]
 pub use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op};
-pub use comem_protocol::coherence::pages::node::close::CloseReason;
 pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUNS_MAX};
 
 use crate::Comem;
@@ -33,6 +32,7 @@ use crate::shared::{Shared, space};
 use crate::thread::Thread;
 use comem_memory::pages::fault::uncancelled;
 use comem_protocol::coherence::checksum;
+use comem_protocol::coherence::pages::node::close::CloseReason;
 use comem_protocol::ids::NodeId;
 use comem_protocol::wire::message::Collective;
 use std::marker::PhantomData;
