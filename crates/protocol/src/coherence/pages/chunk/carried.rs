@@ -1,6 +1,6 @@
 //! Units that travel with a lock's token: see [`carry`](crate::coherence::pages::carry).
 
-use super::{Chunk, FRESH, KEPT, NOTED, State};
+use super::{ATOMIC, Chunk, FRESH, KEPT, NOTED, State};
 use crate::coherence::pages::{Context, PageNo};
 use crate::ids::NodeId;
 use crate::rules::Rule;
@@ -36,13 +36,14 @@ impl Chunk {
         true
     }
 
-    /// The home of this unit, if what came of it with a token can be used: it is not here, this node knows its home for certain, and nothing that was written
-    /// to it here is on its way.
+    /// The home of this unit, if what came of it with a token can be used: it is not here, this node knows its home for
+    /// certain, and nothing that this node has written to it in the open interval is on its way, or was changed at its
+    /// home by an atomic operation.
     pub fn can_use_carried(&self, unit: &Range<PageNo>) -> Option<NodeId> {
         let units = self.units_in(unit);
         let this = self.units[units.start];
         let whole = self.pages(units.start..units.start + 1) == *unit;
-        let own = this.has(NOTED) && Rule::CarriedPagesHaveOwnBytes.on();
+        let own = this.has(NOTED | ATOMIC) && Rule::CarriedPagesHaveOwnBytes.on();
         (whole && this.state == State::Invalid && !this.has(KEPT | FRESH) && !own).then_some(this.home)
     }
 }

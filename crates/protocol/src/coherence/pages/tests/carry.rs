@@ -268,3 +268,14 @@ fn of_what_comes_with_a_token_whole_units_are_used_whose_home_is_known_and_that_
     kept.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, &[0..1], flushed));
     assert_eq!(usable(&kept, 0..1), None);
 }
+
+#[test]
+fn what_came_with_a_token_is_not_used_while_it_may_lack_an_atomic_operation_of_this_node() {
+    let mut taker = first_in_use();
+    taker.invalidate(0..1);
+    assert_eq!(taker.chunk.can_use_carried(&(0..1)), Some(OTHER));
+    assert!(!taker.chunk.atomic_done(0), "there is no copy that would have to end");
+    assert_eq!(taker.chunk.can_use_carried(&(0..1)), None);
+    taker.close();
+    assert_eq!(taker.chunk.can_use_carried(&(0..1)), Some(OTHER), "from now on the giver's knowledge tells");
+}
