@@ -32,7 +32,8 @@
  * the same order.
  *
  * Memory model. Reads and writes of elements are atomic for any element size and sequentially consistent under the
- * engines `msi` and `owner`; `broadcast` promises nothing. A range gives plain memory: races on it are data races.
+ * engines `msi`, `direct` and `owner`; `broadcast` promises nothing. A range gives plain memory: races on it are data
+ * races.
  *
  * Errors. comem_start() and comem_create() return 0, or a negative COMEM_E_ code with the sentence in
  * comem_last_error(). Anything else that goes wrong (an index out of range, a lock released that is not held) prints one
@@ -233,7 +234,7 @@ enum {
 /* How to create an array. All zero, or a null pointer, is a good choice. */
 typedef struct comem_options {
     uint64_t unit_elements; /* elements that move together; 0: chosen from the array's size */
-    const char *engine;     /* "msi", "owner", "broadcast"; NULL: the job's */
+    const char *engine;     /* "msi", "direct", "owner", "broadcast"; NULL: the job's */
     const char *label;      /* name of the array in counters and errors */
     int placement;          /* COMEM_PLACE_... */
     int place;              /* for COMEM_PLACE_CYCLIC and COMEM_PLACE_ON */

@@ -585,7 +585,7 @@ public:
         options_.unit_elements = elements;
         return *this;
     }
-    // A static string: "msi", "owner" or "broadcast".
+    // A static string: "msi", "direct", "owner" or "broadcast".
     Options &Engine(const char *name) {
         options_.engine = name;
         return *this;

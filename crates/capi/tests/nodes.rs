@@ -59,6 +59,24 @@ fn so_does_the_engine_direct() {
     workloads_agree(&["-n", "2", "--engine", "direct", "--detector", "explicit"]);
 }
 
+/// Objects of C++ with elements of all sizes, in that program without checks too.
+#[test]
+fn objects_of_cpp_are_right_under_direct() {
+    if !common::has("c++") {
+        return println!("SKIP: objects of C++ under direct: there is no C++ compiler");
+    }
+    let program = common::build("c++", "c++17", "objects.cpp");
+    for backbone in ["shm", "udp"] {
+        for shape in [["-n", "2", "-t", "2"], ["-n", "4", "-t", "1"]] {
+            let mut command: Command = common::node(&common::launcher(), 1);
+            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", "direct"]);
+            command.args(["--backbone", backbone]).args(shape).arg(&program);
+            let output = common::run(&mut command);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "objects: ok\n", "{backbone} {shape:?}");
+        }
+    }
+}
+
 #[test]
 fn what_was_printed_before_a_crash_gets_out() {
     let program = common::build("cc", "c99", "misuse.c");

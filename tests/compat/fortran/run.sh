@@ -41,7 +41,7 @@ compile() {
 for standard in f2018 f2008; do
     compile "the module, by -std=$standard" "-std=$standard" -O2 -c include/comem.f90 -o "$work/comem.o"
 done
-for name in every errors openmp; do
+for name in every errors openmp direct; do
     compile "$name.f90" -std=f2008 -O2 -g -fopenmp "tests/compat/fortran/$name.f90" "$work/comem.o" \
         -o "$work/$name" "$bin/libcomem.so" -Wl,-rpath,"$bin"
 done
@@ -148,6 +148,33 @@ for nodes in 2 3; do
         else
             show "$printed"
             verdict FAILED "$argument, $nodes nodes, is no success in silence: status $ended"
+        fi
+    done
+done
+
+# ---- the engine direct -------------------------------------------------------------------------------------------
+
+# No code in Fortran has checks: memory that names an engine of pages works, and other memory is refused.
+refused="memory under the engine direct needs a program whose code checks its own accesses.*Fortran, Python and Rust"
+for nodes in 2 4; do
+    for backbone in shm udp; do
+        flags="-n $nodes --engine direct --backbone $backbone"
+        for argument in named returned; do
+            if run "$flags" "$work/direct" "$argument" && grep -q '^right: memory under msi$' <<<"$printed" &&
+                { [ "$argument" = named ] || grep -qE "^returned: .*$refused" <<<"$printed"; }; then
+                verdict ok "Fortran under direct, $argument, $flags"
+            else
+                show "$printed"
+                verdict FAILED "Fortran under direct, $argument, $flags"
+            fi
+        done
+        run "$flags" "$work/direct" unnamed
+        ended=$?
+        if [ "$ended" = 3 ] && grep -qE "^comem: node .*$refused" <<<"$printed"; then
+            verdict ok "Fortran under direct is refused memory that names no engine, $flags"
+        else
+            show "$printed"
+            verdict FAILED "Fortran under direct is refused memory that names no engine, $flags: status $ended"
         fi
     done
 done

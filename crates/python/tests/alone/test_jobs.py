@@ -170,6 +170,28 @@ def test_lines_are_refused_with_what_to_do_since_python_has_no_checks(options, n
     assert run(nodes, caught, *options, check=False).returncode == 3
 
 
+@pytest.mark.parametrize("backbone", ["shm", "udp"])
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_under_direct_arrays_that_name_an_engine_of_pages_work(nodes, backbone):
+    text = """
+        import comem
+        try:
+            comem.zeros(4)
+        except comem.StartError as error:
+            refused = "memory under the engine direct" in str(error)
+        a = comem.zeros((comem.size, 1000), engine="msi")
+        lock = comem.Lock("sum")
+        for _ in range(20):
+            with lock:
+                a[0] += comem.rank + 1
+        comem.barrier()
+        print(refused, a[0].sum(), a[1:].sum(), comem.allreduce(comem.rank + 1))
+        """
+    result = run(nodes, text, "--engine", "direct", "--backbone", backbone)
+    total = nodes * (nodes + 1) // 2
+    assert [lines(result, node) for node in range(nodes)] == [[f"True {20000 * total:.1f} 0.0 {total}"]] * nodes
+
+
 def test_a_node_that_fails_ends_the_job_with_its_traceback():
     result = run(2, "import comem\nif comem.rank: 1 / 0\ncomem.barrier()", check=False)
     assert result.returncode == 1
