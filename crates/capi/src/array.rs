@@ -5,7 +5,7 @@ use crate::failure::{Code, Failure, Outcome, checked, done, reported};
 use crate::job::{job, thread};
 use comem_rt::raw::{self, Array};
 use comem_rt::{NodeId, Options, Placement};
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 /// The header's `comem_array`.
@@ -30,7 +30,7 @@ impl Handle {
 
 /// The header's `comem_options`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct COptions {
     unit_elements: u64,
     engine: *const c_char,
@@ -51,11 +51,8 @@ fn argument(what: String) -> Failure {
 /// # Safety
 /// `text` is a string or null.
 unsafe fn text(text: *const c_char, name: &str) -> Outcome<Option<String>> {
-    if text.is_null() {
-        return Ok(None);
-    }
     // SAFETY: by the contract above.
-    let text = unsafe { CStr::from_ptr(text) };
+    let Some(text) = (unsafe { buffer::text_of(text) }) else { return Ok(None) };
     text.to_str()
         .map(|s| Some(s.to_string()))
         .map_err(|_| argument(format!("the {name} of an array is not UTF-8; write it so")))
@@ -90,9 +87,9 @@ unsafe fn options(given: &COptions) -> Outcome<Options> {
 /// `given` points to options or is null.
 unsafe fn create(element: usize, length: u64, given: *const COptions) -> Outcome<Handle> {
     // SAFETY: by the contract above.
-    let options = match unsafe { given.as_ref() } {
+    let options = match unsafe { buffer::value_of(given) } {
         // SAFETY: as above.
-        Some(given) => unsafe { options(given) }?,
+        Some(given) => unsafe { options(&given) }?,
         None => Options::default(),
     };
     let length = usize::try_from(length).unwrap_or(usize::MAX);

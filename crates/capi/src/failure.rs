@@ -1,5 +1,6 @@
 //! What C sees of errors: a code, a sentence, and a handler that may take the place of ending the job.
 
+use crate::buffer;
 use comem_rt::Error;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -245,12 +246,9 @@ pub extern "C" fn comem_set_error_handler(handler: Option<Handler>, argument: *m
 /// `sentence` is a string, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_abort(status: c_int, sentence: *const c_char) {
-    let what = if sentence.is_null() {
-        "the program ended the job".to_string()
-    } else {
-        // SAFETY: the caller gives a string.
-        unsafe { CStr::from_ptr(sentence) }.to_string_lossy().into_owned()
-    };
+    // SAFETY: by this function's contract.
+    let said = unsafe { buffer::text_of(sentence) };
+    let what = said.as_deref().unwrap_or(c"the program ended the job").to_string_lossy().into_owned();
     let sentence = remember(&Failure::new(Code::Stopped, what));
     // Status 0 would look like success to whoever started the node, which gets eight bits of it.
     end(if status & 0xff == 0 { 1 } else { status }, &sentence)

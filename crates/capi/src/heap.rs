@@ -1,16 +1,17 @@
 //! Shared memory for ordinary loads and stores.
 
+use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, done, reported};
 use crate::job::{job, started, thread};
 use comem_rt::NodeId;
 use comem_rt::heap::{Homes, PageEngine, RegionOptions};
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
 /// The header's `comem_region_options`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct CRegionOptions {
     engine: *const c_char,
     label: *const c_char,
@@ -39,8 +40,10 @@ pub unsafe extern "C" fn comem_site_(file: *const c_char, line: c_int) {
 pub fn site() -> String {
     let (file, line) = SITE.replace((std::ptr::null(), 0));
     // SAFETY: by the contract of the function that said it.
-    let file = unsafe { text(file) };
-    file.map_or_else(String::new, |file| format!("{}:{line}", file.rsplit('/').next().unwrap_or_default()))
+    let file = unsafe { buffer::text_of(file) };
+    file.map_or_else(String::new, |file| {
+        format!("{}:{line}", file.to_string_lossy().rsplit('/').next().unwrap_or_default())
+    })
 }
 
 fn argument(what: String) -> Failure {
@@ -62,9 +65,9 @@ fn not_negative(what: &str, bytes: usize) -> Outcome<usize> {
 ///
 /// # Safety
 /// `text` is null or a string that lives during the call.
-unsafe fn text<'a>(text: *const c_char) -> Option<std::borrow::Cow<'a, str>> {
+unsafe fn text(text: *const c_char) -> Option<String> {
     // SAFETY: by this function's contract.
-    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+    unsafe { buffer::text_of(text) }.map(|text| text.to_string_lossy().into_owned())
 }
 
 /// The options of a call.
@@ -73,7 +76,7 @@ unsafe fn text<'a>(text: *const c_char) -> Option<std::borrow::Cow<'a, str>> {
 /// `options` is null or points to options whose strings live during the call.
 unsafe fn region_options(options: *const CRegionOptions) -> Outcome<RegionOptions> {
     // SAFETY: by this function's contract.
-    let Some(given) = (unsafe { options.as_ref() }) else { return Ok(RegionOptions::default()) };
+    let Some(given) = (unsafe { buffer::value_of(options) }) else { return Ok(RegionOptions::default()) };
     // SAFETY: by this function's contract.
     let engine = unsafe { text(given.engine) };
     let engine = engine.map(|name| name.parse::<PageEngine>()).transpose().map_err(|e| argument(e.to_string()))?;
@@ -99,7 +102,7 @@ unsafe fn region_options(options: *const CRegionOptions) -> Outcome<RegionOption
         unit_pages: given.unit_pages,
         unit_bytes: given.unit_bytes as usize,
         // SAFETY: by this function's contract.
-        label: unsafe { text(given.label) }.unwrap_or_default().into_owned(),
+        label: unsafe { text(given.label) }.unwrap_or_default(),
         ..RegionOptions::default()
     })
 }

@@ -101,6 +101,19 @@ fn what_the_checks_found_is_counted() {
     assert_eq!(count("unit_bytes"), Some(64));
 }
 
+#[test]
+fn names_in_lines_memory_are_those_that_other_nodes_wrote() {
+    let stats = common::scratch().join("lines-names.json");
+    let file = stats.to_string_lossy().into_owned();
+    for engine in [&DIRECT[..], &MSI] {
+        conforms(&[engine, &["-n", "2", "--stats", &file]].concat(), "5");
+        let text = std::fs::read_to_string(&stats).expect("statistics");
+        for name in ["a name that thread 0", "a name that thread 1", "b name that thread 0", "b name that thread 1"] {
+            assert!(text.contains(&format!("{name} made, as long as a label in a report can be")), "{name}: {text}");
+        }
+    }
+}
+
 /// What a node says that is refused or ended.
 fn refused(command: &mut Command, code: i32) -> String {
     let Output { status, stderr, .. } = command.output().expect("it can be started");
@@ -190,13 +203,14 @@ fn accesses_that_are_mistakes_end_the_node_with_a_sentence() {
 }
 
 /// What is said of each mistake.
-const MISTAKES: [(&str, &[&str]); 7] = [
+const MISTAKES: [(&str, &[&str]); 8] = [
     ("beyond", &["a read of", "948576 bytes beyond the end of grid"]),
     ("store-beyond", &["a write to", "948576 bytes beyond the end of grid"]),
     ("copy-beyond", &["a write to", "948576 bytes beyond the end of grid"]),
     ("freed", &["a read of", "0 bytes into grid, which was freed"]),
     ("unmapped", &["the program has unmapped shared memory of grid"]),
     ("two-units", &["grid", "lie in two units of 64 bytes"]),
+    ("abort", &["the grid has a hole"]),
     ("read-only", &["the program wrote to grid, which it had declared read-only"]),
 ];
 

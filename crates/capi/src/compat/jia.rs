@@ -437,7 +437,8 @@ pub extern "C" fn jia_stopstat() -> c_uint {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_program_error_(message: *const c_char) {
     // SAFETY: by this function's contract.
-    let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    let message = unsafe { buffer::text_of(message) }.unwrap_or_default();
+    let message = message.to_string_lossy();
     let sentence = remember(&Failure::new(Code::Stopped, format!("the program ended the job: {}", message.trim_end())));
     end(1, &sentence)
 }

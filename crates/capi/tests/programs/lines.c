@@ -10,6 +10,7 @@
 
 #define MOST 64 /* threads */
 #define CELLS 4096
+#define NAME 128
 
 static long rounds;
 static int wrong;
@@ -31,6 +32,9 @@ struct shared {
     uint32_t sum32;
     uint32_t flag, answer;
     uint64_t cell[CELLS];
+    char name[MOST][NAME];
+    comem_region_options options[MOST];
+    comem_options array;
 };
 
 static struct shared *all;
@@ -218,11 +222,48 @@ static void buffers(int me, int threads)
     EXPECT(LOAD(&mine[24]) == 100 + (uint64_t)((before + threads - 1) % threads));
 }
 
+static void store_bytes(void *to, const void *from, size_t bytes)
+{
+    const char *next = from;
+    for (size_t at = 0; at < bytes; at++)
+        STORE((char *)to + at, next[at]);
+}
+
+/* So do strings, and options, which another node has made. */
+static void strings(int me, int threads)
+{
+    int next = (me + 1) % threads;
+    char name[NAME];
+    snprintf(name, sizeof name, "a name that thread %d made, as long as a label in a report can be", me);
+    store_bytes(all->name[me], name, sizeof name);
+    comem_region_options options = {.label = all->name[me]};
+    store_bytes(&all->options[me], &options, sizeof options);
+    if (me == 0) {
+        comem_options array = {.label = all->name[0], .engine = all->name[0]};
+        store_bytes(&all->array, &array, sizeof array);
+    }
+    comem_barrier();
+    EXPECT(comem_alloc_with(200000, &all->options[next]) != NULL);
+    comem_barrier();
+    store_bytes(all->name[me], "b", 1);
+    comem_barrier();
+    EXPECT(comem_label(comem_alloc(200000), all->name[next]) == 0);
+    comem_barrier();
+}
+
+/* The first thread of each node: an array whose options name no engine. */
+static void refused_array(void)
+{
+    comem_array array;
+    EXPECT(comem_create(&array, 8, 10, &all->array) < 0);
+    EXPECT(strstr(comem_last_error(), "unknown engine \"b name that thread 0 made") != NULL);
+}
+
 static void part(void *argument)
 {
     (void)argument;
     int me = comem_thread(), threads = comem_threads();
-    void (*const tests[])(int, int) = {false_sharing, flags, magic, ranges, blocks, buffers};
+    void (*const tests[])(int, int) = {false_sharing, flags, magic, ranges, blocks, buffers, strings};
     for (size_t at = 0; at < sizeof tests / sizeof *tests; at++) {
         tests[at](me, threads);
         comem_barrier();
@@ -249,6 +290,7 @@ int main(int argc, char **argv)
     all = comem_alloc_all(sizeof *all, NULL);
     object = comem_new_u64((uint64_t)comem_threads(), NULL);
     comem_parallel(part, NULL);
+    refused_array();
     free(own);
     if (comem_node() == 0 && !wrong)
         puts("ok");

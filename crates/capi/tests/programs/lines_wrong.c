@@ -26,6 +26,15 @@ static void part(void *argument)
         STORE((int *)(memory + (1 << 20)), 7);
     if (last && is("copy-beyond"))
         __comem_inline_memcpy(memory + (1 << 20), memory, 100);
+    if (is("abort")) {
+        const char *sentence = "the grid has a hole";
+        for (int at = 0; at <= (int)strlen(sentence) && !last; at++)
+            STORE(memory + 64 + at, sentence[at]);
+        comem_barrier();
+        if (last)
+            comem_abort(77, memory + 64);
+        comem_barrier();
+    }
     if (last && is("two-units")) {
         /* The plug-in leaves what is not aligned to this call. */
         uint64_t one = 1, old;
