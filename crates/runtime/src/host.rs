@@ -15,7 +15,7 @@ use comem_protocol::ids::{NodeId, Slot};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a thread that waits asks its host whether to go on.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
@@ -196,6 +196,23 @@ impl Node {
     /// Nothing, or why every wait and every call fails from now on.
     pub(crate) fn goes_on(&self) -> Result<()> {
         self.over.get().map_or(Ok(()), |over| Err(over.error()))
+    }
+
+    /// Another node's memory cannot be reached: mostly that node has ended. Gives the news of that some time to come.
+    pub(crate) fn hears_of_a_loss(&self) -> bool {
+        const NEWS: Duration = Duration::from_secs(5);
+        let start = Instant::now();
+        while self.goes_on().is_ok() && start.elapsed() < NEWS {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.goes_on().is_err()
+    }
+
+    /// Why another node's memory cannot be reached: that node has ended, as soon as it had started perhaps, or the
+    /// error.
+    pub(crate) fn loss_or(&self, error: Error) -> Error {
+        self.hears_of_a_loss();
+        self.goes_on().err().unwrap_or(error)
     }
 
     /// The job is over but the process stays: whoever waits is told.

@@ -26,8 +26,6 @@ const LOOKS: u32 = 4;
 /// A thread that finds a lock held looks again after so long, then after twice that, and so on.
 const PAUSE_FIRST: Span = Span(200);
 const PAUSE_MOST: Span = Span::from_us(8);
-/// How long a home may not be found whose process may have ended, until that is told.
-const LOSS_IS_TOLD: Duration = Duration::from_secs(3);
 
 /// The tables of a job's locks, each node's own.
 #[derive(Debug)]
@@ -214,17 +212,12 @@ impl Thread {
         match LockTable::of(pid) {
             Ok(table) => Ok(tables.of[home.index()].get_or_init(|| table)),
             Err(error) => {
-                // Where its process has ended, that will be told soon, and says more.
-                let until = std::time::Instant::now() + LOSS_IS_TOLD;
-                while std::time::Instant::now() < until {
-                    node.goes_on()?;
-                    std::thread::sleep(SLEEP_MOST);
-                }
                 let what = format!(
                     "cannot map the table of locks of {} (start the job with --locks tokens)",
                     node.name_of(home)
                 );
-                Err(Error::system(what)(error))
+                // Where its process has ended, that will be told soon, and says more.
+                Err(node.loss_or(Error::system(what)(error)))
             }
         }
     }

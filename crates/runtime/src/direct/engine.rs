@@ -26,7 +26,6 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 /// The lines memories of the other nodes, all on this host.
 #[derive(Debug)]
@@ -201,16 +200,6 @@ impl Node {
         })
     }
 
-    /// Another node's memory cannot be reached: mostly that node has ended. Gives the news of that some time to come.
-    fn hears_of_a_loss(&self) -> bool {
-        const NEWS: Duration = Duration::from_secs(5);
-        let start = Instant::now();
-        while self.goes_on().is_ok() && start.elapsed() < NEWS {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        self.goes_on().is_err()
-    }
-
     /// Every node's lines memory, where all can be reached from here.
     #[inline]
     fn lines_of_all(&self) -> Option<(&Shared, All<'_>)> {
@@ -257,12 +246,14 @@ impl Node {
                         self.name_of(node)
                     ));
                 }
-                Error::Start(format!(
+                let refused = Error::Start(format!(
                     "the engine direct needs the memory of {}, which this node may not map: {error}; nodes of one \
                      host, user and container can map it, and the detector inline with the engine msi \
                      needs no such thing",
                     self.name_of(node)
-                ))
+                ));
+                // It may have ended as soon as it had started.
+                if is_asked_for { self.loss_or(refused) } else { refused }
             })
         };
         match NodeId::all(self.nodes()).map(open).collect::<Result<_>>() {

@@ -214,7 +214,7 @@ impl Thread {
             let nonsense = || node.violation(of, "told nonsense of how its memory is reached");
             let invitation = read_invitation(&body).filter(|told| told.bytes == reached.own.bytes);
             let peer = reached.worker.accept(&invitation.ok_or_else(nonsense)?);
-            peer.map_err(failed(&format!("reach the memory of {}", node.name_of(of))))
+            peer.map_err(failed(&format!("reach the memory of {}", node.name_of(of)))).map_err(|e| node.loss_or(e))
         };
         let peers = NodeId::all(node.nodes()).map(accept).collect::<Result<Vec<Peer>>>()?;
         let _ = reached.peers.set(peers);

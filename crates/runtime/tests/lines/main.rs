@@ -186,7 +186,9 @@ fn killed_with_an_entry_locked(env: &[(&str, &str)]) -> (Duration, Vec<String>) 
 fn what_cannot_be_is_refused_with_a_sentence() {
     let refused = |role: &str, env: &[(&str, &str)], words: &[&str]| {
         let outcome = direct(role, 2, env).finish();
-        assert!(outcome.statuses.iter().all(|status| *status == Some(3) || *status == Some(2)), "{outcome:#?}");
+        // A node that has not met all others yet may hear of the end of one that was refused.
+        assert!(outcome.statuses.iter().all(|status| matches!(status, Some(2..=4))), "{outcome:#?}");
+        assert!(outcome.statuses.iter().any(|status| matches!(status, Some(2 | 3))), "{outcome:#?}");
         let said = format!("{:?} {:?}", outcome.errors, outcome.failures);
         assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
     };
@@ -194,6 +196,21 @@ fn what_cannot_be_is_refused_with_a_sentence() {
     refused("unchecked", &[], &["the engine direct", "comem-cc", "--inline"]);
     refused("object-index", &[], &["index 12 is outside of temperatures, which has 12 elements"]);
     refused("additions", &[("COMEM_UNIT_BYTES", "96")], &["COMEM_UNIT_BYTES", "64, 128"]);
+}
+
+/// The first nodes are refused and have ended before the last have mapped their memory. These say so, and not that they
+/// may not map it.
+#[test]
+fn nodes_that_are_refused_at_once_leave_the_others_with_the_right_sentence() {
+    // Mostly one of these jobs has such nodes.
+    for _ in 0..3 {
+        let mut job = direct("unchecked", 8, &[]);
+        job.tells_ends = true;
+        let outcome = job.finish();
+        let said = format!("{:?} {:?}", outcome.errors, outcome.failures);
+        assert!(outcome.statuses.iter().all(|status| matches!(status, Some(3 | 4))), "{outcome:#?}");
+        assert!(said.contains("comem-cc --inline") && !said.contains("may not map"), "{said}");
+    }
 }
 
 #[test]
