@@ -2,6 +2,7 @@
 
 use super::{all_well, counter, direct, roles};
 use comem_net::ucx::Library;
+use std::path::Path;
 
 /// Over tcp, and through memory that processes of one host share.
 const TRANSPORTS: [&str; 2] = ["tcp,self", "posix,self"];
@@ -75,4 +76,17 @@ fn objects_hold_what_was_written() {
             all_well(&direct(role, 2, &settings(transports, "64")).finish());
         }
     }
+}
+
+/// The library is found and cannot be loaded: the file is empty.
+#[test]
+fn without_the_library_a_job_does_not_start() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-ucx");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("libucp.so.0"), "").expect("an empty file");
+    let env = [("LD_LIBRARY_PATH", folder.to_str().expect("a name in UTF-8"))];
+    let outcome = direct("additions", 2, &[&settings(TRANSPORTS[0], "64")[..], &env].concat()).finish();
+    assert!(outcome.statuses.iter().all(|status| matches!(status, Some(3 | 4))), "{outcome:#?}");
+    let said = format!("{:?} {:?}", outcome.errors, outcome.failures);
+    assert!(said.contains("libucp.so.0 cannot be loaded (") && said.contains("apt install libucx0"), "{said}");
 }

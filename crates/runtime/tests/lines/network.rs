@@ -111,16 +111,18 @@ fn nonsense(role: &str) -> Vec<u8> {
         "forges-outside" => request(1 << 24, 2, Command::PutMagic),
         "forges-beyond-memory" => request(1 << 50, 2, Command::GetData),
         "forges-other-unit" => request(0, 1, Command::FetchAndSet),
+        "forges-without-key" => request(0, 2, Command::PutMagic),
         "forges-lock" => request(0, 2, Command::PutEntry(Entry::BIASED.after_fetch_and_set(NodeId(1)))),
         _ => vec![0xff; 32],
     }
 }
 
 /// Node 1 sends node 0 a request that no node sends, from each of its own sockets to each of node 0's.
-pub fn forge(comem: &Comem, role: &str) {
-    let _words = Words::new(comem, 1 << 14, &RegionOptions::default());
+pub fn forge(comem: Comem, role: &str) {
+    let words = Words::new(&comem, 1 << 14, &RegionOptions::default());
     let ports = comem.array_with::<u32>(8, &Options { placement: Placement::On(NodeId(0)), ..Options::default() });
     let ports = ports.expect("an array");
+    let key = if role == "forges-without-key" { [8; 32] } else { [7; 32] };
     comem.run(|t| {
         let mine = forged::own_sockets();
         if t.node() == NodeId(0) {
@@ -132,15 +134,29 @@ pub fn forge(comem: &Comem, role: &str) {
             let payload = [vec![0, 0], nonsense(role)].concat();
             let seq = Seq::guarded(Channel { node: NodeId(1), slot: Slot::SERVICE }, 3_000);
             let flags = Flags { ack_requested: true, ..Flags::default() };
-            let datagram = forged::datagram(Some([7; 32]), (types::REMOTE, flags), seq, &payload);
+            let datagram = forged::datagram(Some(key), (types::REMOTE, flags), seq, &payload);
             for at in 0..8 {
                 let port = ports.read(t, at) as u16;
                 mine.iter().filter(|_| port != 0).for_each(|(socket, _)| forged::send(*socket, &datagram, port));
             }
         }
         t.barrier();
-        t.flag_wait(comem::FlagId(1), 1);
+        if key == [7; 32] {
+            t.flag_wait(comem::FlagId(1), 1);
+        }
+        assert_eq!(words.load(0), 0, "nobody has invalidated it");
     });
+    comem.finish().expect("the job ends");
+}
+
+/// Who does not know the job's key is not heard.
+#[test]
+fn a_request_of_a_stranger_does_nothing_and_is_counted() {
+    let outcome = direct("forges-without-key", 2, &[UDP, ("COMEM_UNIT_BYTES", "128"), ("COMEM_AUTH", "on")]).finish();
+    all_well(&outcome);
+    let rejected = outcome.stats[&0]["rejected"].as_u64().expect("a counter");
+    assert!(rejected > 0, "{:?}", outcome.stats);
+    assert_eq!(outcome.stats[&1]["rejected"], 0, "{:?}", outcome.stats);
 }
 
 #[test]

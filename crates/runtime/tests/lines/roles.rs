@@ -27,7 +27,7 @@ pub fn play(role: &str, comem: Comem) {
         "killed" => killed(comem),
         "interrupted" => interrupted(comem),
         "sections" => sections(comem),
-        _ if role.starts_with("forges-") => network::forge(&comem, role),
+        _ if role.starts_with("forges-") => network::forge(comem, role),
         _ => panic!("there is no role {role}"),
     }
 }
