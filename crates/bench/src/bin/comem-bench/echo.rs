@@ -36,6 +36,8 @@ pub enum Request {
     Barriers(u32),
     /// Take and release this lock, then send it back.
     Lock(u32),
+    /// Write every unit of the objects that are measured, then send it back.
+    Take,
     /// Send it back, then take and release a lock so many times, holding it a while each time.
     Queue(u32),
     /// Send so many pages of other contents than the last.
@@ -60,6 +62,7 @@ impl Request {
             Request::Stop => (3, 0),
             Request::Queue(count) => (4, count),
             Request::Pages(count) => (5, count),
+            Request::Take => (7, 0),
             Request::Rounds { count, pages } => (6, u32::from(count) << 16 | u32::from(pages)),
         };
         let mut bytes = [0; BYTES];
@@ -78,6 +81,7 @@ impl Request {
             Some(4) => Request::Queue(number),
             Some(5) => Request::Pages(number),
             Some(6) => Request::Rounds { count: (number >> 16) as u16, pages: number as u16 },
+            Some(7) => Request::Take,
             _ => Request::Echo,
         }
     }
@@ -186,7 +190,7 @@ impl Peer {
             let request = Request::from_bytes(&bytes);
             // After a lock the service thread of this node works on this core: out of its way.
             wait = if matches!(request, Request::Lock(_)) { Wait::Block } else { self.wait };
-            if matches!(request, Request::Lock(_)) {
+            if matches!(request, Request::Lock(_) | Request::Take) {
                 act(request);
             }
             if let Request::Pages(count) = request {
@@ -197,7 +201,7 @@ impl Peer {
             match request {
                 Request::Barriers(_) | Request::Queue(_) | Request::Rounds { .. } => act(request),
                 Request::Stop => return Ok(()),
-                Request::Echo | Request::Lock(_) | Request::Pages(_) => {}
+                Request::Echo | Request::Lock(_) | Request::Take | Request::Pages(_) => {}
             }
         }
     }
@@ -212,7 +216,7 @@ mod tests {
     fn requests_survive_the_way() {
         use Request::*;
         let rounds = Rounds { count: 40_000, pages: 3 };
-        for request in [Echo, Barriers(77), Lock(u32::MAX), Queue(1), Pages(60), rounds, Stop] {
+        for request in [Echo, Barriers(77), Lock(u32::MAX), Queue(1), Pages(60), rounds, Take, Stop] {
             assert_eq!(Request::from_bytes(&request.to_bytes()), request);
         }
         assert_eq!(Request::from_bytes(&[]), Request::Echo);

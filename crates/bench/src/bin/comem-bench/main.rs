@@ -7,6 +7,7 @@ mod access;
 mod echo;
 mod jobs;
 mod node;
+mod objects;
 mod report;
 mod shared;
 
@@ -40,6 +41,8 @@ enum Subject {
     Barrier,
     /// A lock that changes nodes every time, against plain sockets
     Lock,
+    /// Accesses to shared objects under direct, against msi
+    Objects,
     /// A request and its reply with authenticated datagrams, against one without
     Auth,
     /// The workload sea on 8 nodes, against 2 nodes, on this machine's cores
@@ -130,7 +133,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     match &arguments.subject {
         Subject::All => {
             let mut good = access::run(&bench)?;
-            good &= bench.ping()? & bench.barrier()? & bench.lock()? & bench.auth()?;
+            good &= bench.ping()? & bench.barrier()? & bench.lock()? & bench.objects()? & bench.auth()?;
             good &= bench.oversubscribe()? & bench.ratio()? & bench.messages(1_000_000)?;
             good &= bench.shared_pages(Effort::default())?;
             Ok(good & bench.kernels(&Selection::default())? & bench.counts(&Selection::default())?)
@@ -139,6 +142,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         Subject::Ping => bench.ping(),
         Subject::Barrier => bench.barrier(),
         Subject::Lock => bench.lock(),
+        Subject::Objects => bench.objects(),
         Subject::Auth => bench.auth(),
         Subject::Oversubscribe => bench.oversubscribe(),
         Subject::Messages { count } => bench.messages(*count),

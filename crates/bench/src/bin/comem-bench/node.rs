@@ -7,6 +7,7 @@
 
 use crate::access;
 use crate::echo::{Peer, Request, Wait};
+use crate::objects::Objects;
 use crate::shared;
 use clap::{Args, ValueEnum};
 use comem::{Comem, Engine, LockId, NodeId, Options, Placement, SharedArray, Thread};
@@ -53,6 +54,14 @@ pub enum What {
     Lock,
     /// A lock that the other node holds and this one waits for, by turns.
     Queue,
+    /// Reads of elements of shared objects that are here, under `direct` and under `msi`.
+    ObjectReadHits,
+    /// Writes of such elements.
+    ObjectWriteHits,
+    /// Reads of elements that their home has written since.
+    ObjectReadMisses,
+    /// Writes of such elements.
+    ObjectWriteMisses,
     /// Ranges that are here, against plain slices.
     Range,
     /// Reads that hit, `rounds` of them, to have their instructions counted.
@@ -77,36 +86,46 @@ pub enum What {
     Memory,
 }
 
+impl What {
+    fn is_of_objects(self) -> bool {
+        let all = [What::ObjectReadHits, What::ObjectWriteHits, What::ObjectReadMisses, What::ObjectWriteMisses];
+        all.contains(&self)
+    }
+}
+
 /// Takes part in a job.
 ///
 /// # Errors
 /// A sentence about what went wrong.
 pub fn run(task: &Task) -> Result<(), String> {
     match task.what {
-        What::Ping | What::Barrier | What::Lock | What::Queue => between_two_nodes(&|bed, _, thread, peer| {
-            if thread.id() == 0 {
-                bed.measure(thread, peer, task)
-            } else {
-                bed.serve(thread, peer).map(|()| Value::Null)
-            }
-        }),
+        What::Ping | What::Barrier | What::Lock | What::Queue => exchanges(task),
+        what if what.is_of_objects() => exchanges(task),
         What::Pages | What::Stream | What::Refetch | What::Relock | What::Release | What::Memory => {
-            between_two_nodes(&|_, comem, thread, peer| shared::node::side(task, comem, thread, peer))
+            between_two_nodes(task, &|_, comem, thread, peer| shared::node::side(task, comem, thread, peer))
         }
         _ => access::in_one_node(task),
     }
 }
 
+/// Node 0 measures, and node 1 does what it is asked.
+fn exchanges(task: &Task) -> Result<(), String> {
+    between_two_nodes(task, &|bed, _, thread, peer| match thread.id() {
+        0 => bed.measure(thread, peer, task),
+        _ => bed.serve(thread, peer).map(|()| Value::Null),
+    })
+}
+
 /// What each of two nodes does, after their plain sockets have met; node 0's value is printed.
 type Side<'a> = &'a (dyn Fn(&TestBed, &Comem, &Thread, &Peer) -> io::Result<Value> + Sync);
 
-fn between_two_nodes(side: Side<'_>) -> Result<(), String> {
+fn between_two_nodes(task: &Task, side: Side<'_>) -> Result<(), String> {
     keep_to_one_core();
     let comem = comem::start().map_err(|e| e.to_string())?;
     if comem.threads() != 2 || comem.nodes() != 2 {
         return Err("this measurement takes two nodes of one thread: comem run -n 2 …".to_string());
     }
-    let bed = TestBed::new(&comem).map_err(|e| e.to_string())?;
+    let bed = TestBed::new(&comem, task).map_err(|e| e.to_string())?;
     let measured = std::sync::Mutex::new(Value::Null);
     comem.run(|thread| {
         let value = bed.meet(thread).and_then(|peer| side(&bed, &comem, thread, &peer)).unwrap_or_else(|why| {
@@ -153,13 +172,16 @@ struct TestBed {
     ports: SharedArray<u64>,
     /// Lives at node 1; every access from node 0 is a request and a reply.
     remote: SharedArray<u64>,
+    /// What accesses to objects are measured on.
+    objects: Option<Objects>,
 }
 
 impl TestBed {
-    fn new(comem: &Comem) -> comem::Result<TestBed> {
+    fn new(comem: &Comem, task: &Task) -> comem::Result<TestBed> {
         let ports = Options { engine: Some(Engine::Msi), ..Options::default() };
         let remote = Options { engine: Some(Engine::Owner), placement: Placement::On(NodeId(1)), ..Options::default() };
-        Ok(TestBed { ports: comem.array_with(2, &ports)?, remote: comem.array_with(8, &remote)? })
+        let objects = task.what.is_of_objects().then(|| Objects::new(comem, task.rounds)).transpose()?;
+        Ok(TestBed { ports: comem.array_with(2, &ports)?, remote: comem.array_with(8, &remote)?, objects })
     }
 
     /// Connects this node's plain socket with the other node's.
@@ -180,11 +202,15 @@ impl TestBed {
             Request::Barriers(count) => (0..count).for_each(|_| thread.barrier()),
             Request::Lock(number) => thread.locked(LockId(u64::from(number)), || ()),
             Request::Queue(count) => drop(queue(thread, count as usize)),
+            Request::Take => self.objects.iter().for_each(|objects| objects.take(thread)),
             _ => {}
         })
     }
 
     fn measure(&self, thread: &Thread, peer: &Peer, task: &Task) -> io::Result<Value> {
+        if let Some(objects) = &self.objects {
+            return objects.measure(thread, peer, task);
+        }
         let mut comparison = Comparison { per_block: task.rounds, ..Comparison::default() };
         // The first block warms up and does not count.
         for block in 0..=task.blocks {
