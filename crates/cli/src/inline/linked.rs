@@ -161,13 +161,10 @@ impl Findings {
     /// Why the program may not be run.
     pub fn failure(&self) -> Option<Failure> {
         let list = |names: &[String]| names.join(", ");
-        let (what, advice) = if !self.bitcode.is_empty() {
-            let what = format!(
-                "built for optimisation at link time, which moves code past the checks: {}",
-                list(&self.bitcode)
-            );
-            (what, "build it with --inline and without -flto".to_string())
-        } else if !self.unchecked.is_empty() {
+        if !self.bitcode.is_empty() {
+            return Some(built_for_lto(&self.bitcode));
+        }
+        let (what, advice) = if !self.unchecked.is_empty() {
             let what = format!("built without checks: {}", list(&self.unchecked));
             let name = &self.unchecked[0];
             (what, format!("build it with --inline, or name it (--inline-trust {name}) if it touches no shared memory"))
@@ -204,6 +201,12 @@ impl Findings {
         }
         warnings
     }
+}
+
+/// Refuses objects that the linker, or a plug-in of it, would compile again.
+pub fn built_for_lto(names: &[String]) -> Failure {
+    let what = format!("built for optimisation at link time, which moves code past the checks: {}", names.join(", "));
+    Failure::usage(what, "build it with --inline and without -flto")
 }
 
 /// `strsep (called in a.c, b.c, c.c and 2 more)`.

@@ -20,6 +20,7 @@ use crate::failure::{Failure, Outcome, exit};
 use crate::sys;
 use comem::error::say;
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -202,7 +203,17 @@ fn refuse_source(input: &Input, options: &Options) -> Outcome<()> {
         let advice = "leave --inline out, and run the program on pages (--engine hlrc, scope or msi)";
         return Err(Failure::usage(format!("programs in Fortran cannot have checks in their code: {shown}"), advice));
     }
+    // Most linkers would only say that they do not know the format.
+    if holds_bitcode(file) && !options.trusts(file) {
+        return Err(linked::built_for_lto(&[shown.to_string()]));
+    }
     Ok(())
+}
+
+fn holds_bitcode(file: &Path) -> bool {
+    let mut first = [0; 4];
+    let is_read = std::fs::File::open(file).and_then(|mut file| file.read_exact(&mut first)).is_ok();
+    is_read && records::is_bitcode(&first)
 }
 
 #[cfg(test)]

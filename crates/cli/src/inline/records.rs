@@ -67,7 +67,7 @@ pub enum Content {
 impl Content {
     /// Examines a file's bytes.
     pub fn of(bytes: &[u8]) -> Content {
-        if bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b") {
+        if is_bitcode(bytes) {
             return Content::Bitcode;
         }
         let Ok(file) = object::File::parse(bytes) else { return Content::Other };
@@ -87,6 +87,11 @@ impl Content {
             (true, false) => Content::Data,
         }
     }
+}
+
+/// Whether a file that begins with these bytes is a module of LLVM's.
+pub fn is_bitcode(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b")
 }
 
 /// The functions that a program takes from shared libraries, or those that a shared library has.
