@@ -163,7 +163,7 @@ fn a_program_without_checks_is_told_how_to_get_them() {
             let output = launch(&[options, &["-n", nodes]].concat()).arg(&program).output().expect("it starts");
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(!output.status.success(), "{said}");
-            says(&said, &[name, "comem-cc --inline"]);
+            says(&said, &[name, "and buffers-c-cc does not", "comem-cc --inline"]);
         }
     }
     let said = refused(launch(&["-n", "2", "--engine", "hlrc", "--detector", "inline"]).arg(&program), 2);
@@ -185,7 +185,16 @@ fn a_program_in_fortran_is_refused_and_runs_on_pages() {
     for (options, name) in [(&MSI[2..], "the detector inline"), (&MSI, "the detector inline"), (&DIRECT, "direct")] {
         for nodes in ["1", "2"] {
             let said = refused(launch(&[options, &["-n", nodes]].concat()).arg(&program), 3);
-            says(&said, &[name, "comem-cc --inline", "Fortran, Python and Rust", "--engine hlrc, scope or msi"]);
+            says(
+                &said,
+                &[
+                    name,
+                    "heat-f90 does not",
+                    "comem-cc --inline",
+                    "Fortran, Python and Rust",
+                    "--engine hlrc, scope or msi",
+                ],
+            );
         }
     }
     common::run(launch(&["-n", "2", "--engine", "msi"]).arg(&program));

@@ -222,8 +222,11 @@ fn needs_checks(config: &crate::config::Config) -> String {
         PageEngine::Direct => ("memory under the engine direct", "; only shared objects need none"),
         _ => ("the detector inline", ""),
     };
+    let program = std::env::current_exe().ok();
+    let name = program.as_deref().and_then(|path| path.file_name());
+    let program = name.map_or("this one".into(), |name| name.to_string_lossy());
     format!(
-        "{asked} needs a program whose code checks its own accesses, and this one does not{objects}: build it with \
+        "{asked} needs a program whose code checks its own accesses, and {program} does not{objects}: build it with \
          comem-cc --inline or comem-cxx --inline (C and C++), or run it on pages, as programs in Fortran, Python and \
          Rust are: --engine hlrc, scope or msi, without --detector inline"
     )
