@@ -11,6 +11,8 @@ namespace comem {
 // Bytes of a copy or fill that becomes loads and stores of its own.
 static const uint64_t EXPANDED_MAX = 64;
 static const uint64_t VA_LIST_BYTES = 24;
+// Bytes of the largest load or store that a check takes.
+static const uint64_t ACCESS_MAX = 64;
 
 namespace {
 
@@ -32,6 +34,9 @@ class Lowering {
     void byval(CallBase &call, unsigned number);
     void va_list_by_copy(IntrinsicInst &call);
     void masked(IntrinsicInst &call);
+    bool is_wide(Type *type, Value *address);
+    void split(LoadInst &load);
+    void split(StoreInst &store);
     void lane(IntrinsicInst &call, Value *address, Align align, Value *value, unsigned number, Value *&result);
     Type *piece(uint64_t bytes, uint64_t align);
     AllocaInst *temporary(Function &f, Type *type, Align align);
@@ -89,9 +94,17 @@ AllocaInst *Lowering::temporary(Function &f, Type *type, Align align) {
 
 void Lowering::function(Function &f) {
     SmallVector<CallBase *, 32> calls;
-    for (Instruction &instruction : instructions(f)) {
+    for (Instruction &instruction : make_early_inc_range(instructions(f))) {
         if (auto *call = dyn_cast<CallBase>(&instruction)) {
             calls.push_back(call);
+        } else if (auto *load = dyn_cast<LoadInst>(&instruction)) {
+            if (load->isSimple() && is_wide(load->getType(), load->getPointerOperand())) {
+                split(*load);
+            }
+        } else if (auto *store = dyn_cast<StoreInst>(&instruction)) {
+            if (store->isSimple() && is_wide(store->getValueOperand()->getType(), store->getPointerOperand())) {
+                split(*store);
+            }
         }
     }
     for (CallBase *call : calls) {
@@ -311,6 +324,60 @@ void Lowering::masked(IntrinsicInst &call) {
         call.replaceAllUsesWith(result);
     }
     call.eraseFromParent();
+}
+
+// Whether this is a vector larger than any register, such as the vectoriser makes of short loops, in memory that may be
+// shared. The code generator would cut it up.
+bool Lowering::is_wide(Type *type, Value *address) {
+    auto *vector = dyn_cast<FixedVectorType>(type);
+    if (!vector || layout.getTypeStoreSize(type) <= ACCESS_MAX || priv.is(address)) {
+        return false;
+    }
+    uint64_t bits = layout.getTypeSizeInBits(vector->getElementType());
+    return bits >= 8 && isPowerOf2_64(bits) && bits <= 8 * ACCESS_MAX;
+}
+
+void Lowering::split(LoadInst &load) {
+    auto *type = cast<FixedVectorType>(load.getType());
+    uint64_t each = layout.getTypeStoreSize(type->getElementType());
+    int all = type->getNumElements(), most = ACCESS_MAX / each;
+    IRBuilder<> at(&load);
+    Value *whole = PoisonValue::get(type);
+    for (int first = 0; first < all; first += most) {
+        int behind = std::min(first + most, all);
+        Value *address = at.CreateConstInBoundsGEP1_64(at.getInt8Ty(), load.getPointerOperand(), first * each);
+        auto *part = FixedVectorType::get(type->getElementType(), behind - first);
+        LoadInst *piece = at.CreateAlignedLoad(part, address, commonAlignment(load.getAlign(), first * each));
+        piece->copyMetadata(load);
+        SmallVector<int, 64> widened(all, -1), joined(all);
+        for (int lane = 0; lane < all; lane++) {
+            bool is_here = lane >= first && lane < behind;
+            widened[lane] = is_here ? lane - first : -1;
+            joined[lane] = is_here ? all + lane : lane;
+        }
+        whole = at.CreateShuffleVector(whole, at.CreateShuffleVector(piece, widened), joined);
+    }
+    load.replaceAllUsesWith(whole);
+    load.eraseFromParent();
+}
+
+void Lowering::split(StoreInst &store) {
+    Value *value = store.getValueOperand();
+    auto *type = cast<FixedVectorType>(value->getType());
+    uint64_t each = layout.getTypeStoreSize(type->getElementType());
+    int all = type->getNumElements(), most = ACCESS_MAX / each;
+    IRBuilder<> at(&store);
+    for (int first = 0; first < all; first += most) {
+        SmallVector<int, 64> lanes;
+        for (int lane = first; lane < std::min(first + most, all); lane++) {
+            lanes.push_back(lane);
+        }
+        Value *address = at.CreateConstInBoundsGEP1_64(at.getInt8Ty(), store.getPointerOperand(), first * each);
+        StoreInst *piece = at.CreateAlignedStore(at.CreateShuffleVector(value, lanes), address,
+                                                 commonAlignment(store.getAlign(), first * each));
+        piece->copyMetadata(store);
+    }
+    store.eraseFromParent();
 }
 
 } // namespace

@@ -135,13 +135,13 @@ typedef long long m4 __attribute__((vector_size(32))); v4 f(v4 *p, m4 m) {
 void f(struct t *p, struct t *x) {
     __atomic_store(p, x, 5); }'
     refuses "wide-load$debug" 4 "a load of more than 64 bytes" $debug <<<'
-typedef double v16 __attribute__((vector_size(128)));
-double f(v16 *p) { double other = 3;
-    v16 x = *p + 1; return x[3] * x[2] + other; }'
+typedef unsigned _BitInt(1024) wide;
+unsigned f(wide *p) { unsigned other = 3;
+    wide x = *p * 5; return (unsigned)(x >> 700) + other; }'
     refuses "wide-store$debug" 5 "a store of more than 64 bytes" $debug <<<'
-typedef double v16 __attribute__((vector_size(128)));
-void f(v16 *p, double by) {
-    v16 x; for (int i = 0; i < 16; i++) x[i] = by;
+typedef unsigned _BitInt(1024) wide;
+void f(wide *p, unsigned by) {
+    wide x = by; x = x << by;
     *p = x; }'
     refuses "inlined$debug" 2 "of libatomic has no check" -O2 $debug <<<'struct t { long a[3]; };
 static inline void set(struct t *p, struct t *x) { __atomic_store(p, x, 5); }

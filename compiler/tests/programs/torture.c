@@ -65,6 +65,41 @@ static void test_vectors(void) {
     for (int i = 0; i < 100; i++) mix((uint64_t)p[i].a[3] + p[i].b[7] + p[i].c[2]);
 }
 
+// Vectors that no register holds: those of the program, and those that the vectoriser makes of short loops.
+typedef double w16 __attribute__((vector_size(128)));
+typedef short h64 __attribute__((vector_size(128), aligned(4)));
+struct wide {
+    w16 a;
+    h64 b;
+    int64_t counts[16];
+    int32_t odd[23];
+};
+static NOINLINE void wide_step(struct wide *p, int n) {
+    for (int i = 0; i < n; i++) {
+        p[i].a = p[i].a * 0.5 + (double)i;
+        p[i].b = p[i].b + (short)i;
+        for (int k = 0; k < 16; k++) p[i].counts[k] += k * i;
+        for (int k = 0; k < 23; k++) p[i].odd[k] -= k + i;
+    }
+}
+static NOINLINE int64_t wide_sum(const struct wide *p, int n) {
+    int64_t out = 0;
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < 16; k++) out += p[i].counts[k];
+        int32_t least = 0;
+        for (int k = 0; k < 23; k++) least = p[i].odd[k] < least ? p[i].odd[k] : least;
+        out += (int64_t)p[i].a[13] + p[i].b[61] + least;
+    }
+    return out;
+}
+static void test_wide(void) {
+    struct wide *p = shared_alloc(40 * sizeof *p);
+    for (int round = 0; round < 20; round++) {
+        wide_step(p, 40);
+        mix(wide_sum(p, 40));
+    }
+}
+
 struct fields {
     unsigned a : 3, b : 11;
     signed c : 7;
@@ -358,6 +393,7 @@ int main(void) {
     RUN(test_i8(1000))
     RUN(test_u8(1000)) RUN(test_i16(777)) RUN(test_u16(777)) RUN(test_i32(500)) RUN(test_u32(500)) RUN(test_i64(400))
         RUN(test_i128(100)) RUN(test_f32(500)) RUN(test_f64(400)) RUN(test_f80(100)) RUN(test_vectors())
+            RUN(test_wide())
             RUN(test_fields()) RUN(test_odd()) RUN(test_copies()) RUN(test_calls()) RUN(test_jumps())
                 RUN(test_machine()) RUN(test_look_alikes()) RUN(test_loops())
                     RUN(test_rows()) return 0;
