@@ -413,19 +413,33 @@ static struct comem_tls comem_unnumbered_ __attribute__((unused)) = {0, 0xFF};
 static __thread struct comem_tls *comem_self_ COMEM_TLS_ = &comem_unnumbered_;
 
 #define COMEM_LIKELY_(condition) __builtin_expect(!!(condition), 1)
+/* `comem-cc --inline` looks into no assembly. */
+#if defined(__x86_64__) && !defined(COMEM_INLINE_CHECKS_)
+#define COMEM_COMPARES_BY_ASSEMBLY_ 1
+#else
+#define COMEM_COMPARES_BY_ASSEMBLY_ 0
+#endif
+#if defined(__x86_64__) /* where each load is an acquire */
+#define COMEM_PERMISSION_(array, index) (*(const volatile unsigned char *)&(array).access[index])
+#else
+#define COMEM_PERMISSION_(array, index)                                                                              \
+    __atomic_load_n((const volatile unsigned char *)&(array).access[index], __ATOMIC_ACQUIRE)
+#endif
 
 /* May this thread load the element? The check comes before the load in program order; a load that loses against an
  * invalidation gives the value that the element had when it was checked. */
 static inline int comem_may_read_(comem_array array, uint64_t index) {
     if (!COMEM_LIKELY_(index < array.length)) return 0;
-#if defined(__x86_64__)
+#if COMEM_COMPARES_BY_ASSEMBLY_
     /* Compilers do not fold an atomic load into a compare; this does. */
     __asm__ goto("cmpb $0, %0\n\tje %l[denied]" : : "m"(array.access[index]) : "cc" : denied);
     return 1;
 denied:
     return 0;
 #else
-    return __atomic_load_n((const volatile unsigned char *)&array.access[index], __ATOMIC_ACQUIRE) != 0;
+    int may = COMEM_PERMISSION_(array, index) != 0;
+    __atomic_signal_fence(__ATOMIC_ACQUIRE);
+    return may;
 #endif
 }
 
@@ -435,7 +449,7 @@ static inline int comem_announce_(struct comem_tls *self, comem_array array, uin
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     __atomic_store_n((volatile unsigned char *)&self->writing, (unsigned char)1, __ATOMIC_RELAXED);
     if (!COMEM_LIKELY_(index < array.length)) return 0;
-#if defined(__x86_64__)
+#if COMEM_COMPARES_BY_ASSEMBLY_
     __asm__ goto("cmpb %b1, %0\n\tjne %l[denied]"
                  :
                  : "m"(array.access[index]), "q"(*(volatile unsigned char *)&self->may_write)
@@ -445,7 +459,9 @@ static inline int comem_announce_(struct comem_tls *self, comem_array array, uin
 denied:
     return 0;
 #else
-    return __atomic_load_n((const volatile unsigned char *)&array.access[index], __ATOMIC_RELAXED) == self->may_write;
+    int may = COMEM_PERMISSION_(array, index) == *(volatile unsigned char *)&self->may_write;
+    __atomic_signal_fence(__ATOMIC_ACQUIRE);
+    return may;
 #endif
 }
 

@@ -88,4 +88,31 @@ for name in sor lu fft radix is ep water; do
 done
 build sync-test workloads/sync-test.c && everywhere sync-test any "$work/sync-test" --rounds 5 --publish
 build races tests/inline/races.c && everywhere races any "$work/races" --count 2000
+
+# Shared objects of programs with checks, whose accesses are calls: in C++, and examples as they are in the guide.
+examples() {
+    local name source compiler expected printed flags
+    for source in crates/capi/tests/programs/objects.cpp examples/histogram.c examples/jacobi.c examples/sum.cpp; do
+        name=$(basename "${source%.*}")
+        [[ $source == *.cpp ]] && compiler=comem-cxx || compiler=comem-cc
+        if ! "$bin/$compiler" --inline -O2 "$source" -o "$work/$name" -lm 2>"$work/$name.log"; then
+            tail -n 20 "$work/$name.log"
+            verdict FAILED "$source does not build with $compiler --inline"
+            continue
+        fi
+        expected=$("$work/$name")
+        for flags in "-n 2 --engine direct" "-n 4 --engine direct --backbone udp" \
+            "-n 2 --engine msi --detector inline" "-n 2 --engine msi"; do
+            # shellcheck disable=SC2086 # the flags are words
+            printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix $flags "$work/$name" 2>&1)
+            if [ -n "$expected" ] && [ "$printed" = "$expected" ]; then
+                verdict ok "$source with checks prints what it prints alone, $flags"
+            else
+                echo "$printed" | tail -n 15
+                verdict FAILED "$source with checks prints what it prints alone ($expected), $flags"
+            fi
+        done
+    done
+}
+examples
 exit "$status"

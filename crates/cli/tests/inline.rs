@@ -158,7 +158,7 @@ fn the_plugin_and_its_orders_reach_clang() {
     let plain = called();
     assert!(plain.starts_with("0 -fpass-plugin=/") && plain.contains("plugin.so --start-no-unused"), "{plain}");
     assert!(plain.contains(" -Rpass=comem-inline --end-no-unused-arguments -I"), "{plain}");
-    assert!(plain.trim_end().ends_with("-D_FORTIFY_SOURCE=2 -U_FORTIFY_SOURCE"), "{plain}");
+    assert!(plain.trim_end().ends_with("-D_FORTIFY_SOURCE=2 -DCOMEM_INLINE_CHECKS_ -U_FORTIFY_SOURCE"), "{plain}");
     assert!(bench.cc_inline(&["-c", "a.c", "--inline-verify"]).status.success());
     assert!(called().starts_with("1 -fpass-plugin="), "{}", called());
     assert!(finish(&mut bench.command(&["c++", "--inline", "-c", "a.c"])).status.success());

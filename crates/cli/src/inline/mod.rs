@@ -117,6 +117,8 @@ pub fn compile(language: Language, options: &Options) -> Outcome<i32> {
     let mut line = vec![plugin.flag()];
     line.extend(KEEP_LINES.map(OsString::from));
     line.extend(cc::command_line(&places, &options.rest));
+    // Comem's own header has assembly, and does without it for code with checks.
+    line.push("-DCOMEM_INLINE_CHECKS_".into());
     // The functions that check lengths would be more names to stand before. This comes behind the program's own flags.
     line.push("-U_FORTIFY_SOURCE".into());
     let mut command = clang.command();
