@@ -24,7 +24,7 @@
 # checks.csv, latency.csv, tables.txt, figure6.svg to figure8.svg, and what each run printed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-bin=$(realpath "${COMEM_BIN:-$here/../target/release}")
+bin=${COMEM_BIN:-$here/../target/release}
 clang=${COMEM_CLANG:-clang-19}
 
 die() {
@@ -32,10 +32,18 @@ die() {
     exit 2
 }
 
+case ${1:-} in
+--help | -h)
+    sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0"
+    exit
+    ;;
+esac
 suite=${1:-}
 [ -d "$suite/codes" ] || die "usage: bench/dszoom.sh PATH [options]; PATH is a checkout of SPLASH-3, with codes/ in it"
 suite=$(realpath "$suite")
 shift
+[ -x "$bin/comem" ] || die "there is no $bin/comem: run make, or name its folder in COMEM_BIN"
+bin=$(realpath "$bin")
 out=$here/../out/dszoom size="" nodes="" repeat="" only="" units="" unit=128 threads=1 keep=no quick=no
 backbones="shm udp" systems="pages checked direct lines"
 while [ $# -gt 0 ]; do
