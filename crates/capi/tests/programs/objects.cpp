@@ -3,20 +3,12 @@
 // objects: shared objects of C++ whose elements have all sizes, written and read by all threads of several nodes.
 #include <comem.hpp>
 
+#include "check.h"
+
 #include <atomic>
 #include <cstdio>
 
 namespace {
-
-std::atomic<int> failures{0};
-
-#define CHECK(condition)                                                                                             \
-    do {                                                                                                             \
-        if (!(condition)) {                                                                                          \
-            std::fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);                       \
-            failures++;                                                                                              \
-        }                                                                                                            \
-    } while (false)
 
 constexpr std::uint64_t LENGTH = 203;
 constexpr int ROUNDS = 40;
@@ -119,7 +111,7 @@ int main(int argc, char **argv) {
         std::int64_t expected = 1;
         for (std::uint64_t i = 0; i < threads * ROUNDS; i++) expected = expected * 3 % 1000003;
         CHECK(product == expected);
-        if (comem::Sum(failures.load()) > 0) ok = false;
+        if (comem::Sum(__atomic_load_n(&failures, __ATOMIC_RELAXED)) > 0) ok = false;
     });
     if (comem::Node() == 0) std::printf("objects: %s\n", ok ? "ok" : "WRONG");
     comem::Finish();
