@@ -103,7 +103,7 @@ fn rules_of_all_releases_are_missed_around_desks() {
     std::panic::set_hook(Box::new(|_| ())); // as above
     let is_found = |(rule, kind): &(Rule, Kind)| {
         let scenario = Scenario { kind: Some(*kind), ..Scenario::mixed(PageEngine::Hlrc) };
-        without(*rule, || (0..300).any(|seed| !scenario.run(seed).violations.is_empty()))
+        without(*rule, || (0..3_000).any(|seed| !scenario.run(seed).violations.is_empty()))
     };
     let unfound: Vec<_> = all.chain(own).filter(|pair| !is_found(pair)).collect();
     let _ = std::panic::take_hook();
