@@ -1,6 +1,6 @@
-//! The program's buffers, strings, options and places for results. In memory that the program checks itself, plain loads and stores of
-//! this library would miss those checks: it would read what is invalid, and its stores would be lost. So it uses the
-//! functions that checked code calls. For other memory these are plain copies.
+//! The program's buffers, strings, options and places for results. In memory that the program checks itself, plain
+//! loads and stores of this library would miss those checks: it would read what is invalid, and its stores would be
+//! lost. So it uses the functions that checked code calls. For other memory these are plain copies.
 
 use comem_rt::inline::calls;
 use std::borrow::Cow;
