@@ -158,7 +158,11 @@ fn nodes_that_disagree_on_the_unit_do_not_start() {
 fn a_program_without_checks_is_told_how_to_get_them() {
     // It allocates memory that it uses by plain loads and stores; under direct it is told then.
     let program = common::build("cc", "c11", "buffers.c");
-    for (options, name) in [(&MSI[..], "the detector inline"), (&["--engine", "direct"], "the engine direct")] {
+    // There are no pages under direct either, as between hosts.
+    let pages = ["--engine", "direct", "--detector", "mprotect", "--backbone", "udp"];
+    for (options, name) in
+        [(&MSI[..], "the detector inline"), (&DIRECT, "the engine direct"), (&pages, "the engine direct")]
+    {
         for nodes in ["1", "2"] {
             let output = launch(&[options, &["-n", nodes]].concat()).arg(&program).output().expect("it starts");
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
