@@ -10,6 +10,7 @@
 //! | [`auth`] | the keyed tag of a datagram |
 //! | [`faults`] | which datagrams a lossy network would harm, by seed |
 //! | [`sync`] | barriers, locks, reductions, flags |
+//! | [`lock_schedule`] | when a node gives a lock's token away, and which requests wait |
 //! | [`coherence`] | the engines of objects (`owner`, `broadcast`, `msi`), pages (`hlrc`, `scope`) and lines (`direct`) |
 //! | [`node`] | start-up and membership; which machine a message is for |
 //! | [`outbox`] | what a step wants done: sends, wake-ups |
@@ -21,6 +22,7 @@ pub mod coherence;
 pub mod faults;
 pub mod ids;
 pub mod link;
+pub mod lock_schedule;
 pub mod node;
 pub mod outbox;
 pub mod rules;

@@ -63,6 +63,18 @@ pub enum Rule {
     LaidOpenQueuesAreUsed,
     /// A token that lies out is here again only if no other node has taken it.
     TokensThatLieOutAreTakenOnce,
+    /// A request that is deferred for the sake of the node's own threads waits for a limited time.
+    DeferralsAreBounded,
+    /// A node whose threads all wait, and none for a lock, defers none of them.
+    IdleNodesDeferNothing,
+    /// When all threads of a node wait, those that were deferred before are carried out.
+    WaitingThreadsEndDeferrals,
+    /// When a barrier has opened, what was deferred for it is carried out.
+    OpenedBarriersEndDeferrals,
+    /// When a long close is over, what was deferred for it is carried out.
+    ClosesEndDeferrals,
+    /// A deferred message is carried out once.
+    DeferredMessagesRunOnce,
     /// A one-sided lock is taken only while nobody holds it.
     HeldLocksAreNotTaken,
     /// While threads wait for a one-sided lock, others take it a few times in a row at most.
@@ -398,6 +410,16 @@ impl Rule {
         Rule::WaiterRegistersBeforeRelease,
         Rule::WaitersAreHeardOf,
         Rule::WriterWaitsForReaders,
+    ];
+
+    /// The rules by which requests for locks are deferred.
+    pub const LOCK_SCHEDULE: [Rule; 6] = [
+        Rule::DeferralsAreBounded,
+        Rule::IdleNodesDeferNothing,
+        Rule::WaitingThreadsEndDeferrals,
+        Rule::OpenedBarriersEndDeferrals,
+        Rule::ClosesEndDeferrals,
+        Rule::DeferredMessagesRunOnce,
     ];
 
     /// The rules of one-sided locks.

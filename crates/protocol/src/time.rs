@@ -32,6 +32,13 @@ impl Add<Span> for Time {
     }
 }
 
+impl Add for Span {
+    type Output = Span;
+    fn add(self, span: Span) -> Span {
+        Span(self.0.saturating_add(span.0))
+    }
+}
+
 impl Sub for Time {
     type Output = Span;
     /// The span since `earlier`; zero when `earlier` is later.

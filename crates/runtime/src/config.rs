@@ -94,7 +94,8 @@ pub struct Config {
     pub migration: bool,
     /// Whether pages are fetched ahead.
     pub prefetch: bool,
-    /// Whether requests for a lock may wait while this node wants its locks all the time (`turns.rs`).
+    /// Whether requests for a lock may wait while this node wants its locks all the time
+    /// ([`lock_schedule`](comem_protocol::lock_schedule)).
     pub lock_turns: bool,
     /// What locks are.
     pub locks: LockChoice,

@@ -20,6 +20,7 @@ use comem_protocol::link::{
     AckRepr, Arrival, Body, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError,
     Sender, To, Transmit, acked,
 };
+use comem_protocol::lock_schedule::Deferred;
 use comem_protocol::node::route::{self, dispatch};
 use comem_protocol::node::startup::DISCOVERY_PROG;
 use comem_protocol::outbox::{Origin, Outbox, Target};
@@ -86,14 +87,6 @@ pub(crate) struct Wire {
     lines: Vec<Line>,
     /// A socket of its own to rouse threads that sleep in theirs.
     kicker: Option<UdpSocket>,
-}
-
-/// A message to this node that waits until it is carried out.
-#[derive(Debug)]
-pub(crate) struct PutAside {
-    pub(crate) origin: route::Origin,
-    pub(crate) ty: MsgType,
-    pub(crate) body: Vec<u8>,
 }
 
 /// What a node's wires are made of.
@@ -739,13 +732,9 @@ impl Node {
                 return Ok(());
             }
         };
-        if self.lets_stay(slot, &message, origin, body) || self.keeps_for_opening(&message, origin, body) {
-            return Ok(());
+        if !self.defers(slot, &message, origin, body) {
+            self.carry_out((slot, asker), origin, message, now);
         }
-        if slot == Slot::SERVICE && self.puts_aside(origin, &message, body) {
-            return Ok(());
-        }
-        self.carry_out((slot, asker), origin, message, now);
         Ok(())
     }
 
@@ -772,9 +761,9 @@ impl Node {
         }
     }
 
-    /// Carries out a message that was put aside. Who executes it need not be who received it.
-    pub(crate) fn carry_out_late(&self, slot: Slot, message: PutAside) {
-        let PutAside { origin, ty, body } = message;
+    /// Carries out a message that was deferred. Who executes it need not be who received it.
+    pub(crate) fn carry_out_late(&self, slot: Slot, message: Deferred) {
+        let Deferred { origin, ty, body } = message;
         let origin = route::Origin { caller: Self::caller(slot), ..origin };
         match Message::parse(ty, &body) {
             Ok(message) => self.carry_out((slot, slot), origin, message, self.now()),

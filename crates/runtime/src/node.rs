@@ -13,6 +13,7 @@ use crate::gather::Gathered;
 use crate::inline::objects::Shape;
 use crate::io::Wire;
 use crate::light::{self, Light};
+use crate::lock_schedule::Schedule;
 use crate::locks::{Held, LockTables};
 use crate::mutex::{Mutex, RwLock};
 use crate::names::Named;
@@ -22,7 +23,6 @@ use crate::service::SpinBudget;
 use crate::shared::Shared;
 use crate::shared::payload::PagePayload;
 use crate::shared::single;
-use crate::stays::Stays;
 use crate::thread::deal::Part;
 use crate::waiter::Waiter;
 use crate::watch::Watch;
@@ -210,7 +210,8 @@ pub struct Node {
     locks: Vec<Light<Locks>>,
     /// Where locks are one-sided: their words.
     lock_tables: OnceLock<LockTables>,
-    pub(crate) stays: Stays,
+    /// When tokens of locks are given away.
+    pub(crate) schedule: Schedule,
     flags: Vec<Mutex<Flags>>,
     desks: Vec<Mutex<Desk>>,
     barrier: Mutex<Barrier>,
@@ -280,7 +281,7 @@ impl Node {
             objects: RwLock::default(),
             locks: (0..LOCK_ROOMS).map(|_| Light::default()).collect(),
             lock_tables: OnceLock::new(),
-            stays: Stays::default(),
+            schedule: Schedule::new(config.lock_turns),
             flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
             desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
             barrier: Mutex::new(Barrier::new(me, nodes, callers).for_notices(wire.free_notices_bytes())),

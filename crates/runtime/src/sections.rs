@@ -7,7 +7,7 @@
 //!
 //! A thread that waits for a token holds nothing, and a collective call does not wait for it; a token that comes to it meanwhile is handed back, since
 //! another node may need it to come to the barrier. What comes from beyond the barrier is put aside until it has opened
-//! ([`Node::keeps_for_opening`](crate::node::Node)).
+//! ([`lock_schedule`](comem_protocol::lock_schedule)).
 
 use crate::error::Result;
 use crate::mutex::Mutex;

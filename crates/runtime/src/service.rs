@@ -9,7 +9,6 @@ use crate::config::{Config, WaitPolicy};
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::report;
-use crate::turns::BRIEF;
 use comem_memory::pages::fault::uncancelled;
 use comem_net::Wait;
 use comem_protocol::ids::{LockId, Slot};
@@ -137,7 +136,7 @@ struct Service {
 impl Service {
     fn run(&mut self) {
         while !self.node.is_ending() {
-            self.node.end_stays(Slot::SERVICE, None);
+            self.node.end_deferrals(Slot::SERVICE, None);
             self.node.look_before_repeating(Slot::SERVICE, AT_A_LOOK);
             let next = self.node.run_timers(Slot::SERVICE);
             let now = self.node.now();
@@ -148,9 +147,8 @@ impl Service {
             let mut until = next.unwrap_or(now + TICK).min(self.last_tick + TICK);
             let looks = [self.node.release_holds(), self.node.look_at_remote()];
             until = looks.into_iter().flatten().fold(until, Time::min);
-            until = self.node.next_stay(until);
-            let closing = self.node.close_slice();
-            let timeout = if closing { Duration::ZERO } else { Duration::from_nanos((until - now).0.max(1_000)) };
+            let until = self.node.follow_schedule(until);
+            let timeout = until.map_or(Duration::ZERO, |until| Duration::from_nanos((until - now).0.max(1_000)));
             if self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait()) > 0 {
                 self.node.linger(self.at_home);
             }
@@ -368,7 +366,7 @@ impl Node {
             if lets_go.is_some_and(|at| at <= self.now()) {
                 lets_go = None;
                 if self.all_wait() {
-                    self.end_all_stays(slot);
+                    self.end_all_deferrals(slot);
                 }
             }
             // What was fetched ahead has come while this thread computed: that is no reason to ask for it again. Who waits for a page takes in no more
@@ -427,7 +425,11 @@ impl Node {
     /// When a thread that falls asleep now no longer keeps from others what they have asked its node for.
     fn lets_go_at(&self, why: Waiting) -> Option<Time> {
         let now = self.now();
-        why.is_for_others().then_some(if matches!(why, Waiting::Lock(_)) { now + BRIEF } else { now })
+        why.is_for_others().then_some(if matches!(why, Waiting::Lock(_)) {
+            now + self.schedule.tuning.lock_wait()
+        } else {
+            now
+        })
     }
 
     /// A thread that spins in its socket can as well do the service thread's work: nobody need be woken for it, and the core is
@@ -514,7 +516,7 @@ impl Node {
         if self.nodes() > 1 && self.wire.endpoint(Slot::SERVICE).glance() {
             uncancelled(|| self.serve_what_lies_there(slot));
         }
-        self.end_stays(slot, lock);
+        self.end_deferrals(slot, lock);
     }
 
     #[cold]

@@ -9,6 +9,7 @@ use crate::diagram;
 use crate::history::{Deed, Record, Stamp};
 use crate::node::Node;
 use crate::program::{Op, Program};
+use crate::schedule::{LOOKS_LATE, Scheduled, Waits};
 use crate::single::{self, LOOK_AGAIN, Paged, Paging, Tally};
 use crate::thread::{Thread, Turn};
 use crate::watch::{self, Ended, Watchers};
@@ -17,6 +18,7 @@ use comem_protocol::coherence::Engine;
 use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::link::LinkConfig;
+use comem_protocol::lock_schedule::Tuning;
 use comem_protocol::node::membership::{Transmit, WatchConfig};
 use comem_protocol::node::route::Origin;
 use comem_protocol::node::watch::LossCause;
@@ -53,6 +55,10 @@ pub struct Config {
     pub bound: Span,
     /// `Some`: nodes watch over each other; a job may end for that. Needs the link.
     pub watch: Option<WatchConfig>,
+    /// `Some`: requests for locks are deferred by these numbers.
+    pub schedule: Option<Tuning>,
+    /// `Some`: from then on this node does nothing any more.
+    pub crash: Option<(NodeId, Time)>,
     /// Whether whatever is sent travels for nearly the same time, and long.
     pub even: bool,
     /// Whether to keep a line for everything that happens.
@@ -72,6 +78,8 @@ impl Config {
             requests_per_thread: LinkConfig::default().requests_per_thread,
             bound: Span::from_ms(600_000),
             watch: None,
+            schedule: None,
+            crash: None,
             even: false,
             trace: false,
         }
@@ -116,6 +124,10 @@ enum Event {
     BarrierTimer(NodeId),
     /// A node looks after its failure detector.
     Watch(NodeId),
+    /// The service thread looks at what is deferred until then.
+    Deferrals(NodeId, Time),
+    /// A thread has waited for a lock for some time.
+    Waited(NodeId, usize),
 }
 
 /// An event and its moment; equal moments keep the order in which they were set.
@@ -150,6 +162,7 @@ pub struct Cluster {
     order: u64,
     timers: BTreeMap<Channel, Time>,
     barrier_timers: Vec<Option<Time>>,
+    deferral_timers: Vec<Option<Time>>,
     unread: BTreeMap<Channel, VecDeque<Parcel>>,
     running: usize,
     watchers: Option<Watchers>,
@@ -179,7 +192,7 @@ impl Cluster {
         });
         let machines = program.threads.iter().zip(NodeId::all(nodes)).map(|(threads, me)| {
             let threads = threads.iter().map(|ops| Thread::new(plain(ops, config.engine))).collect();
-            Node::new(me, shape, config.engine, threads).with_paging(config.paging)
+            Node::new(me, shape, config.engine, threads).with_paging(config.paging).with_schedule(config.schedule)
         });
         let mut cluster = Cluster {
             nodes: machines.collect(),
@@ -191,6 +204,7 @@ impl Cluster {
             order: 0,
             timers: BTreeMap::new(),
             barrier_timers: vec![None; nodes],
+            deferral_timers: vec![None; nodes],
             unread: BTreeMap::new(),
             running: nodes * (slots - 1),
             watchers: config.watch.map(|watch| Watchers::new(nodes, watch)),
@@ -226,6 +240,11 @@ impl Cluster {
             if self.watchers.as_ref().is_some_and(Watchers::all_ended) {
                 break;
             }
+            if self.config.schedule.is_some() {
+                let now = self.now;
+                let unrest = self.nodes.iter_mut().filter(|node| !Self::is_gone(&self.config, now, node.me));
+                self.outcome.failures.extend(unrest.filter_map(|node| node.schedule_unrest(now)));
+            }
             if self.config.paging.is_some() {
                 self.outcome.failures.extend(single::two_masters(&self.nodes));
             }
@@ -234,7 +253,9 @@ impl Cluster {
         if let Some(watchers) = self.watchers.take() {
             self.outcome.ended = watchers.into_ended();
         }
-        if !self.outcome.ended.is_empty() && self.outcome.ended.iter().all(Option::is_some) {
+        let ended = NodeId::all(self.nodes.len()).zip(&self.outcome.ended);
+        let mut over = ended.map(|(node, ended)| ended.is_some() || Self::is_gone(&self.config, self.now, node));
+        if !self.outcome.ended.is_empty() && over.all(|over| over) {
             return;
         }
         self.look_for_waiters();
@@ -286,6 +307,9 @@ impl Cluster {
 
     fn take(&mut self, event: Event) {
         let node = Self::node_of(&event);
+        if Self::is_gone(&self.config, self.now, node) {
+            return;
+        }
         if self.has_ended(node) {
             if let Event::Arrive(_, Parcel::Watch(from, ..)) = event {
                 self.tell_closed_port(from, node);
@@ -308,7 +332,18 @@ impl Cluster {
             Event::LinkTimer(channel) => self.link_timer(channel),
             Event::BarrierTimer(node) => self.barrier_timer(node),
             Event::Watch(node) => self.watch(node),
+            Event::Deferrals(node, due) => self.look_at_deferrals(node, due),
+            Event::Waited(node, t) => {
+                if self.nodes[node.index()].waits_for(t) == Some(Waits::Lock) {
+                    self.lets_go(node, t);
+                }
+            }
         }
+    }
+
+    /// Whether a node has crashed.
+    fn is_gone(config: &Config, now: Time, node: NodeId) -> bool {
+        config.crash.is_some_and(|(gone, since)| gone == node && now >= since)
     }
 
     /// Whose event it is.
@@ -319,6 +354,8 @@ impl Cluster {
             | Event::Holds(node)
             | Event::LetGo(node, _)
             | Event::BarrierTimer(node)
+            | Event::Deferrals(node, _)
+            | Event::Waited(node, _)
             | Event::Watch(node) => *node,
             Event::Arrive(at, _) | Event::Attend(at) | Event::LinkTimer(at) => at.node,
         }
@@ -415,7 +452,8 @@ impl Cluster {
             }
             Turn::Done => {
                 self.running -= 1;
-                return;
+                self.nodes[node.index()].threads[t].ended = true;
+                return self.lets_go(node, t);
             }
         };
         self.after(pause, Event::Step(node, t));
@@ -436,8 +474,43 @@ impl Cluster {
 
     fn sleep(&mut self, node: NodeId, t: usize) {
         self.nodes[node.index()].threads[t].asleep = true;
+        match (self.nodes[node.index()].waits_for(t), self.config.schedule) {
+            (Some(Waits::Others), _) => self.lets_go(node, t),
+            (Some(Waits::Lock), Some(tuning)) => self.after(tuning.lock_wait(), Event::Waited(node, t)),
+            _ => {}
+        }
         let slot = Slot::thread(t);
         self.drain(Channel { node, slot }, slot);
+    }
+
+    /// If all threads of the node wait, it no longer keeps from others what they have asked for.
+    fn lets_go(&mut self, node: NodeId, t: usize) {
+        if self.config.schedule.is_some() {
+            let mut out = std::mem::take(&mut self.out);
+            self.nodes[node.index()].end_all_deferrals(self.now, t, &mut out);
+            self.effects(node, Slot::thread(t), &mut out);
+            self.out = out;
+        }
+    }
+
+    fn look_at_deferrals(&mut self, node: NodeId, due: Time) {
+        if self.deferral_timers[node.index()] == Some(due) {
+            self.deferral_timers[node.index()] = None;
+        }
+        let mut out = std::mem::take(&mut self.out);
+        self.nodes[node.index()].end_due_deferrals(self.now, &mut out);
+        self.effects(node, Slot::SERVICE, &mut out);
+        self.out = out;
+    }
+
+    /// The service thread looks at the clock when a deferred message is due.
+    fn follow_schedule(&mut self, node: NodeId) {
+        let due = self.nodes[node.index()].schedule.next_due().filter(|due| *due < Time(u64::MAX));
+        if let Some(due) = due.filter(|due| self.deferral_timers[node.index()].is_none_or(|set| *due < set)) {
+            self.deferral_timers[node.index()] = Some(due);
+            let late = Span(self.rng.below(LOOKS_LATE.0));
+            self.after(due - self.now + late, Event::Deferrals(node, due));
+        }
     }
 
     /// Takes what waits at a socket, as long as its thread sleeps or the service thread looks after it.
@@ -512,6 +585,7 @@ impl Cluster {
             self.rouse(node, *slot);
         }
         out.clear();
+        self.follow_schedule(node);
         self.set_timers(node);
         if self.nodes[node.index()].paged.as_mut().is_some_and(Paged::take_roused) {
             let pause = self.chance_delay(1_000, 20_000, 200_000);

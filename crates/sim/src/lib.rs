@@ -16,6 +16,7 @@
 //! | [`scenario`] | programs by name, made by seed |
 //! | [`pages`] | the engines for pages, over a model of memory with page tables, twins and diffs |
 //! | [`single`] | pages under `msi`, over a model of memory with page tables |
+//! | `schedule` | the schedule of locks, with numbers that a seed draws |
 //! | [`startup`] | whole jobs, from start-up to the end |
 //! | [`watch`], [`partition`] | the failure detector, and jobs whose network is cut in places |
 
@@ -35,6 +36,7 @@ pub mod pages;
 pub mod partition;
 pub mod program;
 pub mod scenario;
+mod schedule;
 pub mod single;
 pub mod startup;
 pub mod thread;

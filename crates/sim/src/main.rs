@@ -321,6 +321,7 @@ fn run_pages(options: &Options, engines: Engines, notes_writes: bool, seed: u64)
         faults: options.faults,
         lone: false,
         frees: false,
+        schedules: false,
         trace: options.trace,
     };
     let pages::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);

@@ -2,19 +2,22 @@
 
 use crate::history::{Deed, Record, Stamp, ThreadId};
 use crate::memory::{Memory, UnitView};
-use crate::program::Shape;
+use crate::program::{Op, Shape};
+use crate::schedule::{Scheduled, Waits, quiet};
 use crate::single::{Paged, Paging};
-use crate::thread::Thread;
+use crate::thread::{Phase, Thread};
 use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::{self, Engine, Permission, UnitMemory};
 use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
+use comem_protocol::lock_schedule::{LockSchedule, NodeState, Request, Tuning};
 use comem_protocol::node::route::{Origin, Rooms, dispatch};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
-use comem_protocol::sync::{self, NoPayload};
+use comem_protocol::sync::{self, Mark, NoPayload};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
@@ -39,7 +42,11 @@ pub struct Node {
     /// The step under way.
     pub(crate) stamp: Stamp,
     /// Whose request the reply under way answers.
-    answers: Slot,
+    pub(crate) answers: Slot,
+    /// When the step under way happens.
+    pub(crate) now: Time,
+    /// When tokens of locks are given away.
+    pub(crate) schedule: LockSchedule,
     /// A thread that the step rouses besides those in the outbox.
     pub(crate) roused: Option<Slot>,
 }
@@ -62,6 +69,8 @@ impl Node {
             records: Vec::new(),
             stamp: Stamp(0),
             answers: Slot::SERVICE,
+            now: Time(0),
+            schedule: LockSchedule::new(quiet(false)),
             roused: None,
         };
         for unit in 0..shape.units() as u32 {
@@ -85,6 +94,12 @@ impl Node {
         self
     }
 
+    /// The same with locks that are scheduled by these numbers.
+    pub(crate) fn with_schedule(mut self, tuning: Option<Tuning>) -> Node {
+        self.schedule = LockSchedule::new(tuning.unwrap_or_else(|| quiet(false)));
+        self
+    }
+
     /// A message arrives at one of the node's sockets.
     ///
     /// # Errors
@@ -98,6 +113,10 @@ impl Node {
         out: &mut Outbox,
     ) -> Result<(), String> {
         let message = Message::parse(ty, body).map_err(|e| format!("{} got bytes it cannot read: {e}", self.me))?;
+        self.now = now;
+        if self.defers(now, &message, origin, body) {
+            return Ok(());
+        }
         self.answers = answers;
         if let (true, Some(t)) = (is_of_units(&message), answers.index().checked_sub(1)) {
             self.answered(t);
@@ -168,6 +187,58 @@ impl Node {
         let mut payload = NoPayload;
         let mut cx = sync::Context { me: self.me, nodes: self.shape.nodes, caller, payload: &mut payload, out };
         step(&mut self.flags, &mut cx)
+    }
+}
+
+impl NodeState for Node {
+    fn is_idle(&mut self) -> bool {
+        self.idles()
+    }
+
+    fn is_beyond_barrier(&mut self, _: &Request<'_>) -> bool {
+        false
+    }
+
+    fn long_close(&mut self, _: &Tuning) -> Option<Vec<PageNo>> {
+        None
+    }
+}
+
+impl Scheduled for Node {
+    fn who(&self) -> (NodeId, usize) {
+        (self.me, self.threads.len())
+    }
+
+    fn schedule(&mut self) -> &mut LockSchedule {
+        &mut self.schedule
+    }
+
+    fn locks_now(&self) -> (&Locks, Mark) {
+        (&self.locks, Mark::NOW)
+    }
+
+    fn acts(&mut self, _: Time, caller: Option<Slot>) {
+        self.answers = caller.unwrap_or(Slot::SERVICE);
+    }
+
+    fn refuses(&mut self, why: String) {
+        panic!("{why}");
+    }
+
+    fn looks_at_clock(&mut self) -> bool {
+        self.stamp.0.is_multiple_of(2)
+    }
+
+    fn waits_for(&self, t: usize) -> Option<Waits> {
+        let thread = &self.threads[t];
+        let op = thread.program.get(thread.at);
+        match thread.phase {
+            _ if thread.ended => Some(Waits::Others),
+            _ if !thread.asleep => None,
+            Phase::Await if matches!(op, Some(Op::Lock(_) | Op::AwaitWhile(..))) => Some(Waits::Lock),
+            Phase::Await | Phase::Wished(_) | Phase::Joined | Phase::Barrier(_) => Some(Waits::Others),
+            _ => Some(Waits::Data),
+        }
     }
 }
 

@@ -206,6 +206,7 @@ fn layout(nodes: usize, pages: u32, engine: PageEngine, rng: &mut Rng) -> Layout
         fetches_ahead: false,
         takes: false,
         wants: false,
+        schedule: crate::schedule::quiet(false),
         idles: false,
         compares: false,
         pushes: None,

@@ -4,11 +4,12 @@
 use crate::check;
 use crate::cluster::{self, Config, Outcome};
 use crate::program::{Op, Program, Shape};
+use crate::schedule;
 use comem_protocol::coherence::Engine;
 use comem_protocol::faults::{Cut, FaultSpec, Rng};
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::node::membership::WatchConfig;
-use comem_protocol::time::Span;
+use comem_protocol::time::{Span, Time};
 
 /// What happens to the way between two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,6 +137,40 @@ impl Partition {
         }
         found
     }
+}
+
+/// A node of several whose locks are scheduled crashes, with requests deferred here and there: what is wrong, nothing
+/// where all others name it in time. With no crash (`dies` is false) the job comes through.
+pub fn crash(nodes: usize, dies: bool, seed: u64) -> Vec<String> {
+    let mut rng = Rng::new(seed ^ 0xdead);
+    let (gone, since) = (NodeId(rng.below(nodes as u64) as u16), Time(rng.between(100_000_000, 1_000_000_000)));
+    let partition = Partition { nodes, kind: Kind::Passing, pair: (0, 1), both: false };
+    let config = Config {
+        faults: "drop=5%,dup=5%,reorder=5%".parse().ok(),
+        watch: Some(WATCH),
+        schedule: Some(schedule::drawn(&mut rng)),
+        crash: dies.then_some((gone, since)),
+        bound: Span::from_ms(600_000),
+        ..Config::new(Engine::Msi, seed)
+    };
+    let outcome = cluster::run(&partition.program(&mut rng), config);
+    let mut found = outcome.failures.clone();
+    if !dies {
+        found.extend(check::all(Engine::Msi, &outcome));
+    }
+    for (node, ended) in NodeId::all(nodes).zip(&outcome.ended) {
+        let limit = since + WATCH.fatal.unwrap_or_default() + SLACK;
+        match ended {
+            // Of two that do not hear of each other nobody can say which is gone.
+            Some(ended) if !dies || ![ended.lost, ended.reporter].contains(&gone) => {
+                found.push(format!("{node} ends for nothing: {ended:?}"))
+            }
+            Some(ended) if ended.at > limit => found.push(format!("{node} ends late: {ended:?}")),
+            None if dies && node != gone => found.push(format!("{node} does not notice that {gone} is gone")),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// A network on which everything takes its time, and nothing is lost: what is wrong, and how many datagrams were

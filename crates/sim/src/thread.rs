@@ -5,6 +5,7 @@ use crate::history::{Deed, Record, Stamp, ThreadId};
 use crate::memory::{decode, encode};
 use crate::node::Node;
 use crate::program::Op;
+use crate::schedule::Scheduled;
 use comem_protocol::coherence::msi::Begin;
 use comem_protocol::coherence::{Engine, Permission, broadcast, owner};
 use comem_protocol::ids::{LockId, Slot};
@@ -79,6 +80,10 @@ pub struct Thread {
     pub(crate) before: u64,
     /// Sleeps until roused.
     pub(crate) asleep: bool,
+    /// Has seen that its program has ended.
+    pub(crate) ended: bool,
+    /// When it asked another node for a token, if it waits for that.
+    pub(crate) asked_for_token: Option<Time>,
     /// How often it has taken a nap.
     pub(crate) naps: u64,
     pub(crate) answer: Option<Vec<u8>>,
@@ -98,6 +103,8 @@ impl Thread {
             register: 0,
             before: 0,
             asleep: false,
+            ended: false,
+            asked_for_token: None,
             naps: 0,
             answer: None,
             received: 0,
@@ -124,6 +131,7 @@ impl Node {
     /// Thread `t` takes its next step.
     pub(crate) fn step_thread(&mut self, now: Time, t: usize, out: &mut Outbox) -> Turn {
         let stamp = self.stamp;
+        self.now = now;
         let thread = &mut self.threads[t];
         let Some(op) = thread.program.get(thread.at).copied() else { return Turn::Done };
         if thread.phase == Phase::Begin {
@@ -359,12 +367,19 @@ impl Node {
 
     /// Begins to acquire a lock, or sees whether it is acquired.
     pub(crate) fn acquires(&mut self, t: usize, lock: LockId, out: &mut Outbox) -> bool {
-        let slot = Self::slot(t);
+        let (slot, before) = (Self::slot(t), out.sends().len());
         let held = match self.threads[t].phase {
             Phase::Await => self.locks.holds(lock, slot),
             _ => self.on_locks(Some(slot), out, |l, cx| l.acquire(cx, lock, slot)) == Acquire::Held,
         };
+        if !held && out.sends().len() > before {
+            self.schedule.token_requested(lock, self.now);
+            self.threads[t].asked_for_token = Some(self.now);
+        }
         if held {
+            if let Some(asked) = self.threads[t].asked_for_token.take() {
+                self.token_has_come(self.now, t, (lock, asked), out);
+            }
             let stamp = self.stamp;
             self.threads[t].held.insert(lock, stamp);
         }
@@ -382,6 +397,7 @@ impl Node {
             self.threads[t].begun = begun;
             self.record(t, Deed::Held { lock });
         }
+        self.end_deferrals(self.now, t, lock, out);
         // A release that is refused shows as two threads in one critical section.
         let _ = self.on_locks(Some(slot), out, |l, cx| l.release(cx, lock, slot));
     }

@@ -37,7 +37,7 @@ pub(crate) struct NodePages<'a> {
 }
 
 impl Node {
-    pub(super) fn node_pages<'a>(&'a self, shared: &'a Shared, slot: Slot, side: &'a mut Outbox) -> NodePages<'a> {
+    pub(crate) fn node_pages<'a>(&'a self, shared: &'a Shared, slot: Slot, side: &'a mut Outbox) -> NodePages<'a> {
         NodePages { house: self.page_house(shared, slot), side }
     }
 

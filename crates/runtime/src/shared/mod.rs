@@ -18,7 +18,6 @@
 //! | [`take`] | pages copied out of their home's memory without asking |
 //! | [`put`] | diffs stored into their home's memory without sending them |
 //! | [`sections`] | which pages belong to which lock |
-//! | [`slices`] | a long close, with requests served in between |
 //! | [`single`] | pages under `msi`: one writer |
 //!
 //! A job of one node has no detector and no faults: its heap is plain memory.
@@ -35,7 +34,6 @@ mod graves;
 mod homes;
 pub(crate) mod hooks;
 mod layout;
-mod lying;
 pub(crate) mod memory;
 pub(crate) mod packed;
 pub(crate) mod payload;
@@ -47,7 +45,6 @@ pub(crate) mod release;
 mod sections;
 pub(crate) mod serve;
 pub(crate) mod single;
-pub(crate) mod slices;
 pub(crate) mod space;
 pub(crate) mod streams;
 mod stretch;
@@ -186,8 +183,6 @@ pub(crate) struct Shared {
     sections: Mutex<sections::Sections>,
     /// Whether barriers pass over pages that belong to locks.
     passes_over: AtomicBool,
-    /// Whether tokens lie out.
-    lying: Mutex<lying::Lying>,
     pub(crate) cached_pages: AtomicU64,
     /// The cache's bound; see [`copies`] for why it may grow.
     pub(crate) cache_pages_max: AtomicU64,
@@ -200,8 +195,6 @@ pub(crate) struct Shared {
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
     /// came; without those that are on their way home.
     pub(crate) units: Mutex<VecDeque<PageNo>>,
-    /// An interval's close in slices.
-    pub(crate) slices: Mutex<slices::Slices>,
     /// Pages under `msi` that faulting threads hold until they have retried.
     pub(crate) holds: single::Holds,
 }
@@ -259,14 +252,12 @@ impl Shared {
             invalidated: Mutex::default(),
             sections: Mutex::default(),
             passes_over: AtomicBool::new(false),
-            lying: Mutex::default(),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: AtomicU64::new(cache_pages(config)),
             cache_pages_least: AtomicU64::new(0),
             gained: homes::Gained::default(),
             copies: copies::Copies::new(config.seats + 1),
             units: Mutex::default(),
-            slices: Mutex::default(),
             holds: single::Holds::new(config.seats + 1),
         })
     }

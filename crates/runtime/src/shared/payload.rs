@@ -79,28 +79,28 @@ impl Payload for PagePayload<'_> {
 
     fn token_left(&mut self, lock: LockId) {
         if self.node.config.lock_turns {
-            self.node.stays.left(lock);
+            self.node.schedule.step(|machine| machine.token_left(lock));
         }
     }
 
     fn lays_out(&mut self) -> bool {
         // Who has a core of its own is told in less time than it takes to close intervals that nobody asks for.
         let shares_cores = self.shared.offers().is_some() && !crate::service::may_spin(&self.node.config);
-        shares_cores && self.shared.lying.lock().may(self.node.now())
+        shares_cores && self.node.schedule.step(|machine| machine.publishes(self.node.now()))
     }
 
     fn lay_out(&mut self, lock: LockId, manager: NodeId) -> bool {
         let (shared, me) = (self.shared, self.shared.me);
         let (Some(mine), Some(queues)) = (shared.offers(), self.node.offers_of(shared, manager)) else { return false };
-        let now = self.node.now();
-        if !queues.is_last(lock.0, me.0) || !shared.lying.lock().may(now) || self.node.has_turn() {
+        let (now, schedule) = (self.node.now(), &self.node.schedule);
+        if !queues.is_last(lock.0, me.0) || !schedule.step(|machine| machine.may_publish(now)) {
             return false;
         }
         // A long close is better left to the service thread.
-        if !shared.ledger.lock().fits(TOLD_BYTES_MAX) || self.node.close_would_be_long(shared) {
+        if !shared.ledger.lock().fits(TOLD_BYTES_MAX) || self.node.close_is_long(shared) {
             return false;
         }
-        shared.lying.lock().count(now);
+        schedule.step(|machine| machine.token_published(now));
         let mut told = Vec::new();
         self.on_release(Scope::Lock(lock), me, &[], Mark::NOW, &mut told);
         if !mine.tell(lock.0, &told) {
@@ -114,7 +114,7 @@ impl Payload for PagePayload<'_> {
         let here = self.shared.offers().is_some_and(|mine| mine.take_back(lock.0));
         if here && let Some(queues) = self.node.offers_of(self.shared, manager) {
             queues.lie_in(lock.0, self.shared.me.0);
-            self.shared.lying.lock().count_vain();
+            self.node.schedule.step(|machine| machine.token_retracted());
         }
         here
     }

@@ -46,7 +46,7 @@ impl Shared {
     /// Reads the kernel's notes of writes in these chunks (in order): mostly few of many chunks were written, and to see
     /// that in one walk costs less than to take the notes chunk by chunk. `None` where the kernel makes none. `looked` is told of each stretch that was
     /// looked at, and what was found in it.
-    pub(super) fn writes_seen(
+    pub(crate) fn writes_seen(
         &self,
         chunks: &[(Range<PageNo>, Asks)],
         mut looked: impl FnMut(Range<PageNo>, &[Range<PageNo>]),
@@ -338,7 +338,7 @@ impl Thread {
             let in_place = self.home().config.prefetch && !call.is_some_and(|call| call.beside);
             self.stepping(|side| self.home().open_epoch(shared, &notices, in_place, self.slot(), side));
             call.into_iter().for_each(Call::is_over);
-            self.home().take_kept(self.slot());
+            self.home().take_deferred_for_barrier(self.slot());
             // What stayed mapped must be up to date before anybody goes on.
             self.after_acquire(None)?;
             *opened += 1;

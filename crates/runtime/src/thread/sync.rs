@@ -293,7 +293,7 @@ impl Thread {
             let start = if asked { self.node.now() } else { Time(0) };
             if asked {
                 self.counters().lock_remote.add(1);
-                self.node.stays.asked(lock, start);
+                self.node.schedule.step(|machine| machine.token_requested(lock, start));
             }
             self.slow_down();
             self.let_pins_go();
@@ -301,7 +301,7 @@ impl Thread {
                 self.wait(Waiting::Lock(lock))?;
             }
             if asked {
-                self.node.token_came(slot, lock, start);
+                self.node.token_arrived(slot, lock, start);
             }
             self.after_acquire(Some(lock))?;
             self.take_pins_back()

@@ -10,6 +10,7 @@ use super::program::Programs;
 use super::thread::{Phase, Take, Thread, Turn};
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
 use crate::diagram;
+use crate::schedule::{LOOKS_LATE, Scheduled, Waits};
 use comem_protocol::auth::Sealer;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::wire::Pages as PagesBody;
@@ -79,6 +80,12 @@ pub(super) enum Event {
     Listed(NodeId),
     LinkTimer(Channel),
     BarrierTimer(NodeId),
+    /// The service thread closes the next slice of a long close.
+    Slice(NodeId),
+    /// The service thread looks at what is deferred until then.
+    Deferrals(NodeId, Time),
+    /// A thread has waited for a lock for some time.
+    Waited(NodeId, usize),
 }
 
 /// A cluster at work.
@@ -97,6 +104,9 @@ pub struct Cluster {
     order: u64,
     timers: BTreeMap<Channel, Time>,
     barrier_timers: Vec<Option<Time>>,
+    /// What nodes look at their deferred messages for next.
+    deferral_timers: Vec<Option<Time>>,
+    slicing: Vec<bool>,
     unread: BTreeMap<Channel, VecDeque<Parcel>>,
     running: usize,
     traces: bool,
@@ -162,6 +172,8 @@ impl Cluster {
             order: 0,
             timers: BTreeMap::new(),
             barrier_timers: vec![None; nodes],
+            deferral_timers: vec![None; nodes],
+            slicing: vec![false; nodes],
             unread: BTreeMap::new(),
             running: nodes * layout.threads,
             traces: config.trace,
@@ -196,7 +208,12 @@ impl Cluster {
                 Event::Listed(node) => self.nodes[node.index()].pages.active.all_go_on(),
                 Event::LinkTimer(channel) => self.link_timer(channel),
                 Event::BarrierTimer(node) => self.barrier_timer(node),
+                Event::Slice(node) => self.close_slice(node),
+                Event::Deferrals(node, due) => self.look_at_deferrals(node, due),
+                Event::Waited(node, t) => self.has_waited(node, t),
             }
+            let unrest = self.nodes.iter_mut().find_map(|node| node.schedule_unrest(self.now));
+            self.outcome.violations.extend(unrest);
         }
         self.outcome.took = self.now;
         self.outcome.choices = self.agenda.choices();
@@ -282,7 +299,8 @@ impl Cluster {
             Turn::Sleeps => return self.sleep(node, t),
             Turn::Done => {
                 self.running -= 1;
-                return;
+                self.nodes[node.index()].threads[t].ended = true;
+                return self.lets_go(node, t);
             }
         };
         self.after(pause, Event::Step(node, t));
@@ -348,8 +366,70 @@ impl Cluster {
 
     fn sleep(&mut self, node: NodeId, t: usize) {
         self.nodes[node.index()].threads[t].asleep = true;
+        match self.nodes[node.index()].waits_for(t) {
+            Some(Waits::Others) => self.lets_go(node, t),
+            Some(Waits::Lock) => {
+                let tuning = *self.nodes[node.index()].pages.schedule.tuning();
+                if tuning.longest_deferral() > Span(0) {
+                    self.after(tuning.lock_wait(), Event::Waited(node, t));
+                }
+            }
+            Some(Waits::Data) | None => {}
+        }
         let slot = Slot::thread(t);
         self.drain(Channel { node, slot }, slot);
+    }
+
+    /// If all threads of the node wait, it no longer keeps from others what they have asked for.
+    fn lets_go(&mut self, node: NodeId, t: usize) {
+        let mut out = std::mem::take(&mut self.out);
+        self.nodes[node.index()].end_all_deferrals(self.now, t, &mut out);
+        self.effects(node, Slot::thread(t), &mut out);
+        self.out = out;
+    }
+
+    fn has_waited(&mut self, node: NodeId, t: usize) {
+        let this = &self.nodes[node.index()];
+        if this.waits_for(t) == Some(Waits::Lock) && !this.opening {
+            self.lets_go(node, t);
+        }
+    }
+
+    fn look_at_deferrals(&mut self, node: NodeId, due: Time) {
+        if self.deferral_timers[node.index()] == Some(due) {
+            self.deferral_timers[node.index()] = None;
+        }
+        let mut out = std::mem::take(&mut self.out);
+        self.nodes[node.index()].end_due_deferrals(self.now, &mut out);
+        self.effects(node, Slot::SERVICE, &mut out);
+        self.out = out;
+    }
+
+    fn close_slice(&mut self, node: NodeId) {
+        if self.nodes[node.index()].opening {
+            return self.after(Span(10_000), Event::Slice(node));
+        }
+        let mut out = std::mem::take(&mut self.out);
+        self.slicing[node.index()] = false;
+        self.nodes[node.index()].close_slice(self.now, &mut out);
+        self.effects(node, Slot::SERVICE, &mut out);
+        self.out = out;
+    }
+
+    /// The service thread has something to do for the schedule of its node's locks.
+    fn follow_schedule(&mut self, node: NodeId) {
+        let schedule = &self.nodes[node.index()].pages.schedule;
+        let (due, closes) = (schedule.next_due(), schedule.is_closing());
+        if closes && !std::mem::replace(&mut self.slicing[node.index()], true) {
+            let pause = self.chance_delay(20, 2_000, 50_000);
+            self.after(pause, Event::Slice(node));
+        }
+        let due = due.filter(|due| *due < Time(u64::MAX));
+        if let Some(due) = due.filter(|due| self.deferral_timers[node.index()].is_none_or(|set| *due < set)) {
+            self.deferral_timers[node.index()] = Some(due);
+            let late = Span(self.rng.below(LOOKS_LATE.0));
+            self.after(due - self.now + late, Event::Deferrals(node, due));
+        }
     }
 
     /// Takes what waits at a socket, as long as its thread sleeps or the service thread looks after it.
@@ -450,6 +530,7 @@ impl Cluster {
             let threads = self.nodes[node.index()].threads.len();
             (0..threads).for_each(|t| self.rouse(node, Slot::thread(t)));
         }
+        self.follow_schedule(node);
         self.set_timers(node);
     }
 

@@ -5,6 +5,7 @@ use super::cluster::{self, Config, Outcome};
 use super::layout::Layout;
 use super::program::Programs;
 use crate::scenario::panicked;
+use crate::schedule::quiet;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::chunk::Ahead;
 use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
@@ -60,6 +61,7 @@ impl Ways {
             fetches_ahead: true,
             takes: self.takes,
             wants: false,
+            schedule: quiet(true),
             idles: false,
             compares: false,
             pushes: (!self.takes).then_some(1),

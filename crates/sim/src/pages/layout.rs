@@ -4,6 +4,7 @@ use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Shape};
 use comem_protocol::coherence::pages::region::{Homes, Region};
 use comem_protocol::coherence::pages::{PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
+use comem_protocol::lock_schedule::Tuning;
 use std::ops::Range;
 
 /// Where memory is and how it is kept, the same on every node.
@@ -33,8 +34,10 @@ pub struct Layout {
     pub fetches_ahead: bool,
     /// Whether homes offer pages, and others take them without asking.
     pub takes: bool,
-    /// Whether nodes want tokens that have left before a thread waits for them.
+    /// Whether nodes request tokens that have left at any time, and not as a turn begins alone.
     pub wants: bool,
+    /// The numbers by which nodes schedule their locks.
+    pub schedule: Tuning,
     /// Whether pages are laid aside.
     pub idles: bool,
     /// Whether home pages that are written again and again are compared, as few of many are, or their notes count as those of many do.

@@ -6,11 +6,13 @@ mod effects;
 mod homes;
 mod payload;
 mod rooms;
+mod schedule;
 
 use self::active::Active;
 use super::layout::Layout;
 use super::memory::{Claims, Memory, PAGE_WORDS, Progress};
 use super::thread::Thread;
+use crate::schedule::Scheduled;
 use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op, Request};
 use comem_protocol::coherence::pages::chunk::atomic::Place;
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault};
@@ -18,7 +20,6 @@ use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
-use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::coherence::pages::node::diffs::DiffBatch;
 use comem_protocol::coherence::pages::node::invalidate::{end_copy, fetch_again};
 use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
@@ -28,7 +29,8 @@ use comem_protocol::coherence::pages::wire::{self, DiffsHead, Fetch, Need};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{LockId, NodeId, Slot};
-use comem_protocol::node::route::{self, Origin, dispatch};
+use comem_protocol::lock_schedule::LockSchedule;
+use comem_protocol::node::route::{Origin, dispatch};
 use comem_protocol::outbox::{self, Outbox, Target};
 use comem_protocol::rules::Rule;
 use comem_protocol::sync::barrier::Barrier;
@@ -98,8 +100,11 @@ pub struct Pages {
     pub(super) failure: Option<String>,
     /// Where nodes reach each other's memory.
     queues: Option<Queues>,
-    /// Locks used here whose tokens have left.
-    left: Vec<LockId>,
+    /// When tokens of locks are given away.
+    pub(super) schedule: LockSchedule,
+    /// When the step under way happens, and when an interval closed last.
+    pub(super) now: Time,
+    closed: Time,
     rng: Rng,
 }
 
@@ -153,7 +158,9 @@ impl Pages {
             applied: false,
             failure: None,
             queues: layout.takes.then(|| open.queues.clone()),
-            left: Vec::new(),
+            schedule: LockSchedule::new(layout.schedule),
+            now: Time(0),
+            closed: Time(0),
             rng: Rng::new(!seed),
         }
     }
@@ -289,17 +296,6 @@ impl Pages {
         }
     }
 
-    /// Ends an interval of what was written to some chunks: a slice of a long close.
-    fn close_slice(&mut self) {
-        self.active.goes_on(self.caller);
-        let chunks = self.active.chunks();
-        if self.ledger.may_close() && !chunks.is_empty() {
-            let first = chunks[self.rng.below(chunks.len() as u64) as usize];
-            let first = self.chunks[first].shape().first;
-            self.in_ledger(|pages, ledger| close_tables(pages, ledger, (&[first], false), CloseReason::Else));
-        }
-    }
-
     /// Another thread that closes an interval lays aside what is around this page, now and then.
     pub(super) fn lay_aside(&mut self, page: PageNo) {
         if self.layout.idles && self.rng.below(8) == 0 {
@@ -415,8 +411,6 @@ pub struct Node {
     pub(super) renewing: bool,
     /// Whose request the reply under way answers.
     answers: Slot,
-    /// Tokens that came while the node was at a barrier.
-    pub(super) kept: Vec<(Origin, Vec<u8>)>,
 }
 
 impl Node {
@@ -434,7 +428,6 @@ impl Node {
             opening: false,
             renewing: false,
             answers: Slot::SERVICE,
-            kept: Vec::new(),
         }
     }
 
@@ -453,32 +446,21 @@ impl Node {
         let me = self.pages.me;
         let message = Message::parse(ty, body).map_err(|e| format!("{me} got bytes it cannot read: {e}"))?;
         self.answers = answers;
-        self.pages.caller = origin.caller;
-        if let Message::LockTokens { entries } = message
-            && self.pages.ledger.are_ahead(entries)
-        {
-            self.kept.push((origin, body.to_vec()));
+        (self.pages.caller, self.pages.now) = (origin.caller, now);
+        self.pages.active.goes_on(origin.caller);
+        if self.defers(now, &message, origin, body) {
             return Ok(());
         }
-        if let Message::LockRequest { .. }
-        | Message::LockForward { .. }
-        | Message::LockWants { .. }
-        | Message::CatchUp { .. } = message
-        {
-            self.pages.close_slice();
-        }
         dispatch(self, now, origin, message, out).map_err(|e| format!("{me} says that {} {e}", origin.from))?;
-        // A node at a barrier wants nothing.
-        let wants = self.pages.layout.wants && self.pages.ledger.may_close();
-        if wants && !self.pages.left.is_empty() && self.pages.rng.below(2) == 0 {
-            let left = std::mem::take(&mut self.pages.left);
-            route::want(self, me, origin.caller, &left, out);
-        }
+        self.may_request_ahead(origin.caller, out);
         Ok(())
     }
 
     /// What lies around although everything has ended.
     pub fn unrest(&self) -> Option<String> {
+        if let Some(left) = crate::schedule::left_over(&self.pages.schedule) {
+            return Some(format!("{}: {left}", self.pages.me));
+        }
         let kept = self.pages.desk.kept();
         (kept > 0).then(|| format!("{}: {kept} messages still lie on the desk", self.pages.me))
     }

@@ -5,6 +5,7 @@ use super::frees;
 use super::layout::Layout;
 use super::program::{self, Kind, Maker};
 use crate::scenario::panicked;
+use crate::schedule;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::chunk::Ahead;
 use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
@@ -30,6 +31,8 @@ pub struct Scenario {
     pub lone: bool,
     /// Whether a region is freed, whatever the seed says.
     pub frees: bool,
+    /// Whether requests for locks are deferred, whatever the seed says.
+    pub schedules: bool,
     /// Keep a line for everything that happens.
     pub trace: bool,
 }
@@ -56,6 +59,7 @@ impl Scenario {
             faults: None,
             lone: false,
             frees: false,
+            schedules: false,
             trace: false,
         }
     }
@@ -104,6 +108,9 @@ impl Scenario {
         let mut layout = self.layout(rng);
         layout.takes = layout.memory.0 && seed % 2 == 1;
         layout.wants = seed.is_multiple_of(3);
+        let draws = self.schedules || seed % 4 >= 2;
+        layout.schedule =
+            if draws { schedule::drawn(&mut Rng::new(seed ^ 0x70e2)) } else { schedule::quiet(layout.wants) };
         layout.all_found = seed % 3 == 1;
         layout.idles = seed.is_multiple_of(5);
         layout.compares = seed / 2 % 3 == 1;
@@ -165,6 +172,7 @@ impl Scenario {
             fetches_ahead: rng.below(2) == 0,
             takes: false,
             wants: false,
+            schedule: schedule::quiet(false),
             idles: false,
             compares: false,
             pushes: None,

@@ -4,6 +4,7 @@ use super::check::Judge;
 use super::memory::{Access, PAGE_WORDS, Progress};
 use super::node::{Node, Pages};
 use super::program::Op;
+use crate::schedule::Scheduled;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::atomic::Answer;
 use comem_protocol::coherence::pages::chunk::Fault;
@@ -18,8 +19,8 @@ use comem_protocol::outbox::Outbox;
 use comem_protocol::rules::Rule;
 use comem_protocol::sync::lock::Acquire;
 use comem_protocol::sync::reduce::{Number, Operator, Reduction};
-use comem_protocol::time::Time;
-use comem_protocol::wire::message::{Collective, Wish, types};
+use comem_protocol::time::{Span, Time};
+use comem_protocol::wire::message::{Collective, Wish};
 use std::ops::Range;
 
 /// Every reduction here is of one number.
@@ -110,12 +111,16 @@ pub struct Thread {
     pub(super) register: u64,
     /// How many locks it holds.
     pub(super) locks: u32,
+    /// When it asked another node for a token, if it waits for that.
+    pub(super) asked_for_token: Option<Time>,
     /// The next acquire is a lazy one.
     lazily: bool,
     /// Barriers passed.
     barriers: u32,
     /// Sleeps until roused.
     pub(super) asleep: bool,
+    /// Has seen that its program has ended.
+    pub(super) ended: bool,
     /// Requests for pages that are not answered yet.
     pub(super) outstanding: usize,
     /// What the homes were asked to have applied.
@@ -136,9 +141,11 @@ impl Thread {
             phase,
             register: 0,
             locks: 0,
+            asked_for_token: None,
             lazily: false,
             barriers: 0,
             asleep: false,
+            ended: false,
             outstanding: 0,
             asked,
             touches: false,
@@ -163,7 +170,7 @@ impl Thread {
 impl Node {
     /// Thread `t` takes its next step.
     pub(super) fn step_thread(&mut self, now: Time, t: usize, judge: &mut Judge, out: &mut Outbox) -> Turn {
-        self.pages.caller = Some(Slot::thread(t));
+        (self.pages.caller, self.pages.now) = (Some(Slot::thread(t)), now);
         let Some(op) = self.threads[t].program.get(self.threads[t].at).copied() else { return Turn::Done };
         match op {
             Op::Read(word) => self.access(t, word, None, judge, out),
@@ -400,6 +407,7 @@ impl Node {
     }
 
     pub(super) fn unlock(&mut self, t: usize, lock: LockId, judge: &mut Judge, out: &mut Outbox) {
+        self.end_deferrals(self.pages.now, t, lock, out);
         judge.releases(self.number(t), lock);
         let released = self.on_locks(Some(Slot::thread(t)), out, |l, cx| l.release(cx, lock, Slot::thread(t)));
         assert_eq!(released, Ok(()), "the program holds what it releases");
@@ -415,14 +423,17 @@ impl Node {
     pub(super) fn acquires(&mut self, t: usize, lock: LockId, judge: &mut Judge, out: &mut Outbox) -> Option<Turn> {
         let slot = Slot::thread(t);
         match self.threads[t].phase.clone() {
-            Phase::Begin | Phase::Woken => match self.on_locks(Some(slot), out, |l, cx| l.acquire(cx, lock, slot)) {
+            Phase::Begin | Phase::Woken => match self.begins_to_acquire(t, lock, out) {
                 Acquire::Held if !Rule::RestingTokensAwaitDiffs.on() && !self.threads[t].lazily => {
                     self.has_lock(t, lock, judge);
                     None
                 }
                 Acquire::Held | Acquire::Taken => Some(self.goes_to(t, Phase::CatchUp)),
                 Acquire::Wait => {
-                    judge.waits(self.number(t), lock);
+                    // How long others go before it, where requests are deferred, is a matter of time.
+                    if self.pages.layout.schedule.longest_deferral() == Span(0) {
+                        judge.waits(self.number(t), lock);
+                    }
                     Some(self.sleeps_in(t, Phase::Lock))
                 }
             },
@@ -441,7 +452,12 @@ impl Node {
                 None
             }
             Phase::Home => Some(Turn::Sleeps),
-            _ if self.locks.holds(lock, slot) => Some(self.goes_to(t, Phase::CatchUp)),
+            _ if self.locks.holds(lock, slot) => {
+                if let Some(asked) = self.threads[t].asked_for_token.take() {
+                    self.token_has_come(self.pages.now, t, (lock, asked), out);
+                }
+                Some(self.goes_to(t, Phase::CatchUp))
+            }
             _ => Some(Turn::Sleeps),
         }
     }
@@ -473,7 +489,7 @@ impl Node {
     ) -> Turn {
         match self.threads[t].phase.clone() {
             Phase::Begin => self.arrive(now, t, (what, number), judge, out),
-            Phase::Opening(epoch, Opening::Open) => self.finish_opening(now, t, epoch, out),
+            Phase::Opening(epoch, Opening::Open) => self.finish_opening(t, epoch, out),
             Phase::Opening(epoch, opening) => {
                 let next = self.pages.in_ledger(|pages, ledger| opening.next(pages, ledger));
                 self.goes_to(t, Phase::Opening(epoch, next))
@@ -554,17 +570,15 @@ impl Node {
     }
 
     /// The homes have migrated: what came from nodes that were here before can be done, and the other threads go on.
-    fn finish_opening(&mut self, now: Time, t: usize, epoch: u32, out: &mut Outbox) -> Turn {
+    fn finish_opening(&mut self, t: usize, epoch: u32, out: &mut Outbox) -> Turn {
         self.pages.desk.open(epoch + 1);
         if let Err(why) = serve::rerun(&mut self.pages, out) {
             self.pages.failure = Some(why.to_string());
         }
         self.pages.applied = true;
         (self.opening, self.renewing) = (false, true);
-        for (origin, body) in std::mem::take(&mut self.kept) {
-            let tokens = self.on_message(now, origin, Slot::SERVICE, (types::LOCK_TOKENS, &body), out);
-            self.pages.failure = tokens.err().or(self.pages.failure.take());
-        }
+        let deferred = self.pages.schedule.barrier_opened();
+        self.carry_out(self.pages.now, Some(Slot::thread(t)), deferred, out);
         if !Rule::KeptCopiesAreRenewedFirst.on() {
             self.lets_others_go(t, out);
         }

@@ -111,6 +111,7 @@ impl NodeEffects for Pages {
 
     fn begin_close(&mut self) -> Mark {
         self.closes += 1;
+        self.closed = self.now;
         Mark(self.closes)
     }
 

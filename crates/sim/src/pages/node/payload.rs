@@ -61,7 +61,7 @@ impl Payload for Pages {
     }
 
     fn token_left(&mut self, lock: LockId) {
-        self.left.push(lock);
+        self.schedule.token_left(lock);
     }
 
     fn lay_open(&mut self, lock: LockId, last: NodeId) {
@@ -74,16 +74,20 @@ impl Payload for Pages {
     }
 
     fn lays_out(&mut self) -> bool {
-        self.queues.is_some() && self.ledger.fits(usize::MAX)
+        self.queues.is_some() && self.ledger.fits(usize::MAX) && self.schedule.publishes(self.now)
     }
 
     fn lay_out(&mut self, lock: LockId, manager: NodeId) -> bool {
         let held = Last { node: self.me, lies_out: false };
         let is_last = |open: &LaidOpen| open.last.get(&lock) == Some(&held);
+        if !self.schedule.may_publish(self.now) {
+            return false;
+        }
         // Now and then a node that closes an interval finds that another has asked meanwhile.
         if self.rng.below(4) == 0 || !self.laid_open(manager).is_some_and(|open| is_last(&open)) {
             return false;
         }
+        self.schedule.token_published(self.now);
         let mut told = Vec::new();
         self.on_release(Scope::Lock(lock), self.me, &[], Mark::NOW, &mut told);
         let Some(mut open) = self.laid_open(manager).filter(|open| is_last(open)) else { return false };
@@ -95,6 +99,9 @@ impl Payload for Pages {
     fn take_back(&mut self, lock: LockId, manager: NodeId) -> bool {
         let me = self.me;
         let here = self.laid_open(me).is_some_and(|mut open| open.told.remove(&(lock, me)).is_some());
+        if here {
+            self.schedule.token_retracted();
+        }
         let out = Last { node: me, lies_out: true };
         if let Some(mut open) = self.laid_open(manager).filter(|open| here && open.last.get(&lock) == Some(&out)) {
             open.last.insert(lock, Last { lies_out: false, ..out });

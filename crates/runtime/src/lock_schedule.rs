@@ -1,0 +1,280 @@
+//! The schedule of a node's locks at work: the mutex around it, clocks, messages, and who looks after them.
+//!
+//! Which messages wait, and how long, [`LockSchedule`] decides. What it hands back is carried out by the service thread
+//! at its time, by a thread that releases a lock and looks at the clock now and then, or by one that falls asleep.
+//!
+//! Order of locks: a room of locks, then the schedule, then the intervals or the list of active page tables.
+
+use crate::mutex::Mutex;
+use crate::node::{House, Node};
+use crate::shared::Shared;
+use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
+use comem_protocol::ids::{LockId, Slot};
+use comem_protocol::lock_schedule::{
+    Deferred, LockSchedule, NodeState, Request, Slice, TokenState, Tuning, Way, incremental_close,
+};
+use comem_protocol::node::route::{self, Origin};
+use comem_protocol::outbox::Outbox;
+use comem_protocol::sync::bundle;
+use comem_protocol::time::Time;
+use comem_protocol::wire::message::Message;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// While something waits, threads that release locks look at the clock once in so many calls: that costs half as much
+/// as a lock.
+const CALLS: u32 = 16;
+/// No time at all.
+const NEVER: u64 = u64::MAX;
+
+/// A node's schedule, shared by its threads.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    pub(crate) tuning: Tuning,
+    machine: Mutex<LockSchedule>,
+    /// When the first message that waits for a clock is due, in nanoseconds; [`NEVER`]: none waits.
+    due: AtomicU64,
+    /// Until when the service thread sleeps at most.
+    sleeps: AtomicU64,
+    /// Calls of threads at which something waited. Two threads may count as one: it does not matter.
+    calls: AtomicU32,
+}
+
+impl Schedule {
+    /// `defers`: whether requests wait for the sake of the node's own threads.
+    pub(crate) fn new(defers: bool) -> Schedule {
+        let tuning = Tuning { defers, ..Tuning::default() };
+        Schedule {
+            tuning,
+            machine: Mutex::new(LockSchedule::new(tuning)),
+            due: AtomicU64::new(NEVER),
+            sleeps: AtomicU64::new(0),
+            calls: AtomicU32::new(0),
+        }
+    }
+
+    /// A step of the machine.
+    pub(crate) fn step<R>(&self, step: impl FnOnce(&mut LockSchedule) -> R) -> R {
+        step(&mut self.machine.lock())
+    }
+
+    /// A step that takes out what waits no longer.
+    fn take(&self, step: impl FnOnce(&mut LockSchedule) -> Vec<Deferred>) -> Vec<Deferred> {
+        self.step(|machine| {
+            let taken = step(machine);
+            self.due.store(machine.next_due().map_or(NEVER, |due| due.0), Ordering::Release);
+            taken
+        })
+    }
+
+    /// For who has deferred something until then: whether the service thread sleeps longer. If it is about to, it sees
+    /// what is due.
+    fn oversleeps(&self, until: Time) -> bool {
+        self.sleeps.load(Ordering::SeqCst) > (until + self.tuning.retained()).0
+    }
+
+    /// The service thread is about to sleep until then: gives how long it may, where something waits.
+    fn goes_to_sleep(&self, until: Time) -> Time {
+        let due = || Time(self.due.load(Ordering::SeqCst));
+        let until = until.min(due());
+        self.sleeps.store(until.0, Ordering::SeqCst);
+        // Who has deferred something since the first look may have found it asleep for shorter, and has not roused it.
+        until.min(due())
+    }
+}
+
+/// What the schedule asks of this node.
+struct State<'a> {
+    node: &'a Node,
+    shared: Option<&'a Shared>,
+}
+
+impl NodeState for State<'_> {
+    fn is_idle(&mut self) -> bool {
+        self.node.is_at_rest()
+    }
+
+    fn is_beyond_barrier(&mut self, request: &Request<'_>) -> bool {
+        self.shared.is_some_and(|shared| request.is_beyond_barrier(&shared.ledger.lock()))
+    }
+
+    fn long_close(&mut self, _: &Tuning) -> Option<Vec<PageNo>> {
+        self.shared.filter(|shared| self.node.close_is_long(shared)).map(|shared| shared.active.lock().clone())
+    }
+}
+
+impl Node {
+    /// Whether a message waits to be carried out later. Counts requests for pages between slices of a long close.
+    pub(crate) fn defers(&self, slot: Slot, message: &Message<'_>, origin: Origin, body: &[u8]) -> bool {
+        let shared = self.shared().filter(|shared| shared.views.is_some());
+        let slices = slot == Slot::SERVICE && shared.is_some();
+        if let (Message::Fetch { .. }, true) = (message, slices) {
+            if self.schedule.step(|machine| machine.is_closing()) {
+                self.counters(slot).between_slices.add(1);
+            }
+            return false;
+        }
+        let state = |lock| {
+            let room = self.lock_room(lock);
+            let rests_unclosed =
+                |shared: &Shared| room.rests(lock).is_some_and(|released| released.needs_close(shared.mark()));
+            TokenState { is_here: room.is_here(lock), needs_close: shared.is_some_and(rests_unclosed) }
+        };
+        let way = Way { closes_in_slices: slices, beside_calls: self.sections.is_some() };
+        let Some(request) = Request::of(message, way, state) else { return false };
+        if let Message::LockTokens { entries } = message {
+            self.counters(slot).lock_ahead.add(bundle::entries(entries).count() as u64);
+        }
+        let now = self.now();
+        let mut machine = self.schedule.machine.lock();
+        let Some(reason) = machine.should_defer(&request, now, &mut State { node: self, shared }) else { return false };
+        machine.defer(&request, reason, now, Deferred { origin, ty: message.ty(), body: body.to_vec() });
+        if let Some(until) = reason.until() {
+            self.schedule.due.fetch_min(until.0, Ordering::SeqCst);
+        }
+        drop(machine);
+        if let Some(until) = reason.until() {
+            self.counters(slot).lock_kept.add(1);
+            // Nobody but the service thread may look at the clock in time.
+            if self.schedule.oversleeps(until) {
+                self.rouse_service();
+            }
+        }
+        true
+    }
+
+    /// A token has come that `slot`'s thread has asked for since `asked`. If a turn begins, the node requests those
+    /// that have left.
+    pub(crate) fn token_arrived(&self, slot: Slot, lock: LockId, asked: Time) {
+        let (now, threads) = (self.now(), self.threads() as u64);
+        let wanted = self.schedule.step(|machine| {
+            machine.token_arrived(lock, asked, now, threads).then(|| machine.tokens_to_request().unwrap_or_default())
+        });
+        let Some(wanted) = wanted else { return };
+        self.counters(slot).lock_turns.add(1);
+        if !wanted.is_empty() {
+            let mut house = House { node: self, answers: slot, roused: None, user: None };
+            let mut out = Outbox::new();
+            route::want(&mut house, self.me(), Self::caller(slot), &wanted, &mut out);
+            self.flush(slot, &mut out);
+        }
+    }
+
+    /// A barrier has opened: takes in what came from beyond it.
+    pub(crate) fn take_deferred_for_barrier(&self, slot: Slot) {
+        self.carry_out_deferred(slot, self.schedule.take(LockSchedule::barrier_opened));
+    }
+
+    /// Carries out what has waited long enough. A thread calls this when it releases `lock`.
+    #[inline]
+    pub(crate) fn end_deferrals(&self, slot: Slot, lock: Option<LockId>) {
+        if self.schedule.due.load(Ordering::Relaxed) == NEVER {
+            return;
+        }
+        let calls = self.schedule.calls.load(Ordering::Relaxed).wrapping_add(1);
+        self.schedule.calls.store(calls, Ordering::Relaxed);
+        if slot == Slot::SERVICE || calls.is_multiple_of(CALLS) {
+            self.end_due_deferrals(slot, lock);
+        }
+    }
+
+    fn end_due_deferrals(&self, slot: Slot, lock: Option<LockId>) {
+        let now = self.now();
+        if lock.is_none() && self.schedule.due.load(Ordering::Acquire) > now.0 {
+            return;
+        }
+        let ended = self.schedule.take(|machine| match lock {
+            Some(lock) => machine.released(lock, now),
+            None => machine.take_due(now),
+        });
+        self.carry_out_deferred(slot, ended);
+    }
+
+    /// As [`Node::end_deferrals`], when the node's threads all wait: all of them, and the node's turn with them.
+    pub(crate) fn end_all_deferrals(&self, slot: Slot) {
+        let now = self.now();
+        self.carry_out_deferred(slot, self.schedule.take(|machine| machine.threads_wait(now)));
+    }
+
+    fn carry_out_deferred(&self, slot: Slot, messages: Vec<Deferred>) {
+        messages.into_iter().for_each(|message| self.carry_out_late(slot, message));
+    }
+
+    /// For the service thread before it sleeps until then: closes the next slice of a long close, or carries out what
+    /// waited for its end. When it must look at the clock next; `None`: at once.
+    pub(crate) fn follow_schedule(&self, until: Time) -> Option<Time> {
+        let now = self.now();
+        let (until, slice) = self.schedule.step(|machine| (machine.next_look(until, now), machine.next_slice()));
+        let until = self.schedule.goes_to_sleep(until);
+        match slice {
+            Slice::None => Some(until),
+            Slice::Close(table) => {
+                self.close_slice(table);
+                None
+            }
+            Slice::Over(waited) => {
+                self.carry_out_deferred(Slot::SERVICE, waited);
+                Some(until)
+            }
+        }
+    }
+
+    fn close_slice(&self, table: PageNo) {
+        let Some(shared) = self.shared() else { return };
+        let mut side = Outbox::new();
+        let mut ledger = shared.ledger.lock();
+        if ledger.may_close() {
+            let mut pages = self.node_pages(shared, Slot::SERVICE, &mut side);
+            close_tables(&mut pages, &mut ledger, (&[table], false), CloseReason::Else);
+            self.counters(Slot::SERVICE).slices.add(1);
+        }
+        drop(ledger);
+        self.flush(Slot::SERVICE, &mut side);
+    }
+
+    /// Whether a close now would take long.
+    pub(crate) fn close_is_long(&self, shared: &Shared) -> bool {
+        let closed = Time(shared.last_close.load(Ordering::Relaxed));
+        incremental_close::is_long(&self.schedule.tuning, closed, self.now(), || {
+            let mut active = shared.active.lock().clone();
+            active.sort_unstable();
+            let seen = shared.writes_seen(&shared.table.chunks_at(&active), |_, _| ());
+            (seen.map(|seen| seen.iter().map(|run| run.end - run.start).sum()), active.len())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comem_protocol::ids::{Channel, NodeId};
+    use comem_protocol::lock_schedule::DeferReason;
+
+    #[test]
+    fn what_is_deferred_while_the_service_thread_falls_asleep_is_seen_by_it_or_rouses_it() {
+        let (schedule, at) = (Schedule::new(true), |us: u64| Time(us * 1_000));
+        assert_eq!(schedule.goes_to_sleep(at(50_000)), at(50_000));
+        assert!(schedule.oversleeps(at(1_000)), "it has to be roused");
+        schedule.due.fetch_min(at(1_000).0, Ordering::SeqCst);
+        assert_eq!(schedule.goes_to_sleep(at(50_000)), at(1_000));
+        assert!(!schedule.oversleeps(at(1_000)), "it wakes by itself");
+    }
+
+    #[test]
+    fn the_first_due_time_follows_what_waits() {
+        let (schedule, at) = (Schedule::new(true), |us: u64| Time(us * 1_000));
+        let from = Channel::service(NodeId(1));
+        let request = Message::LockRequest { lock: LockId(1), knowledge: &[] };
+        let way = Way { closes_in_slices: false, beside_calls: false };
+        let asks = Request::of(&request, way, |_| TokenState { is_here: true, needs_close: false }).unwrap();
+        for until in [30, 20] {
+            let origin = Origin { from, ticket: None, caller: None };
+            let message = Deferred { origin, ty: request.ty(), body: Vec::new() };
+            schedule.step(|machine| machine.defer(&asks, DeferReason::Turn(at(until)), at(0), message));
+        }
+        let take = |now| schedule.take(|machine| machine.take_due(at(now))).len();
+        assert_eq!((take(10), schedule.due.load(Ordering::Relaxed)), (0, at(20).0));
+        assert_eq!((take(25), schedule.due.load(Ordering::Relaxed)), (1, at(30).0));
+        assert_eq!((take(30), schedule.due.load(Ordering::Relaxed)), (1, NEVER));
+    }
+}
