@@ -89,6 +89,18 @@ pub enum Rule {
     ReleasesKeepTheQueue,
     /// A place in the table of one-sided locks that has a name keeps it.
     NamesStay,
+    /// A node stores the word of its arrival before it looks whether all others are there.
+    ArrivalsAreStoredFirst,
+    /// All others can see the word of a node's arrival before that node looks at theirs.
+    ArrivalsAreVisibleFirst,
+    /// The words of other nodes' arrivals count only where they name the same call.
+    WordsSayTheCall,
+    /// The word of an arrival names the call at the barrier before, too.
+    WordsKeepThePreviousCall,
+    /// Who arrives with another call than those that wait wakes them.
+    OtherCallsWake,
+    /// Who sleeps until all have arrived is counted among the sleepers.
+    SleepersCountThemselves,
     /// A barrier opens only when every node has arrived.
     BarrierWaitsForAll,
     /// A thread that waits for a condition is known to the condition's manager before it lets its lock go.
@@ -431,6 +443,16 @@ impl Rule {
         Rule::SleepersSeeWhoIsNext,
         Rule::ReleasesKeepTheQueue,
         Rule::NamesStay,
+    ];
+
+    /// The rules of arrivals that are words.
+    pub const ARRIVALS: [Rule; 6] = [
+        Rule::ArrivalsAreStoredFirst,
+        Rule::ArrivalsAreVisibleFirst,
+        Rule::WordsSayTheCall,
+        Rule::WordsKeepThePreviousCall,
+        Rule::OtherCallsWake,
+        Rule::SleepersCountThemselves,
     ];
 
     /// The rules of the engine `direct`.

@@ -401,15 +401,18 @@ impl Boot {
             ear.listen(reader)?;
         }
         let membership = self.meet(&mut machine, &ear, silence(&self.config, writer.is_some()))?;
+        let job = membership.job;
         let node = self.into_node(machine, membership, writer);
         if node.config.locks_are_one_sided() {
             node.set_lock_tables(LockTables::new(node.me(), node.nodes())?);
         }
+        node.make_arrival_words(job);
         ear.hand_over(&node);
         service::start(&node)?;
         let main = Thread::new(node.clone(), Slot::thread(0));
         make_heap(&node, &main)?;
         node.prepare_ucx()?;
+        main.agree_on_arrival_words(job)?;
         // Nobody goes on before every node has its heap.
         main.collective(Collective::create(0), &[], |_| ())?;
         node.meet_line_peers()?;

@@ -115,6 +115,10 @@ counters! {
     line_waits,
     /// Barriers passed.
     barriers,
+    /// Barriers that the words of all nodes have opened here, without a message: each counts once for the node.
+    barriers_by_words,
+    /// Of these, those at which this node came last and woke others.
+    barrier_wakes,
     /// Reductions taken part in, each once however many numbers it had.
     reductions,
     /// Page faults of loads.

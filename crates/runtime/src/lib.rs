@@ -30,6 +30,7 @@
 //! | [`keys`] | where a job's key comes from without a launcher |
 
 pub mod array;
+mod arrivals;
 pub mod bind;
 mod boot;
 pub mod capacity;

@@ -20,11 +20,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long a thread sleeps at most before it looks whether the job goes on.
-const SLEEP_MOST: Duration = Duration::from_millis(50);
+pub(crate) const SLEEP_MOST: Duration = Duration::from_millis(50);
 /// So many short pauses lie between two looks at the clock and at the service socket.
 const LOOKS: u32 = 4;
 /// A thread that finds a lock held looks again after so long, then after twice that, and so on.
-const PAUSE_FIRST: Span = Span(200);
+pub(crate) const PAUSE_FIRST: Span = Span(200);
 const PAUSE_MOST: Span = Span::from_us(8);
 
 /// The tables of a job's locks, each node's own.
@@ -112,9 +112,9 @@ impl Node {
         Some(format!("lock {} (its word is at {}), {holder}", Named(lock.0), self.name_of(home)))
     }
 
-    /// Looks at a lock's word until it `changes` or the time is over, ever more seldom, and serves what comes for this
-    /// node meanwhile. Whether it has changed.
-    fn look_at_lock(&self, slot: Slot, until: Time, pause: &mut Span, changes: impl Fn() -> bool) -> bool {
+    /// Looks at a lock's word, or at another that nodes share, until it `changes` or the time is over, ever more seldom,
+    /// and serves what comes for this node meanwhile. Whether it has changed.
+    pub(crate) fn look_at_lock(&self, slot: Slot, until: Time, pause: &mut Span, changes: impl Fn() -> bool) -> bool {
         let (mine, service) = (self.wire.endpoint(slot), self.wire.endpoint(Slot::SERVICE));
         let watched = service.watch(true);
         let start = self.now();
@@ -353,9 +353,9 @@ impl Thread {
 }
 
 impl Node {
-    /// How long a thread looks at the word of a lock that is held, before it sleeps: as long as others need a core, not
-    /// at all.
-    fn spin_at_locks(&self, slot: Slot) -> Span {
+    /// How long a thread looks at the word of a lock that is held, or at another that nodes share, before it sleeps: as
+    /// long as others need a core, not at all.
+    pub(crate) fn spin_at_locks(&self, slot: Slot) -> Span {
         match self.wait_of(slot, true) {
             Wait::Spin(span) => span,
             Wait::Block => Span(0),

@@ -26,6 +26,7 @@ use crate::shared::single;
 use crate::thread::deal::Part;
 use crate::waiter::Waiter;
 use crate::watch::Watch;
+use comem_memory::pages::ArrivalTable;
 use comem_memory::{StoreFlag, StoreGuard};
 use comem_net::Backbone;
 use comem_net::clock::Clock;
@@ -210,6 +211,8 @@ pub struct Node {
     locks: Vec<Light<Locks>>,
     /// Where locks are one-sided: their words.
     lock_tables: OnceLock<LockTables>,
+    /// Where arrivals at barriers may be words: all nodes' words.
+    arrival_words: OnceLock<ArrivalTable>,
     /// When tokens of locks are given away.
     pub(crate) schedule: Schedule,
     flags: Vec<Mutex<Flags>>,
@@ -281,6 +284,7 @@ impl Node {
             objects: RwLock::default(),
             locks: (0..LOCK_ROOMS).map(|_| Light::default()).collect(),
             lock_tables: OnceLock::new(),
+            arrival_words: OnceLock::new(),
             schedule: Schedule::new(config.lock_turns),
             flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
             desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
@@ -401,6 +405,17 @@ impl Node {
 
     pub(crate) fn set_lock_tables(&self, tables: LockTables) {
         let set = self.lock_tables.set(tables);
+        debug_assert!(set.is_ok(), "they are made once");
+    }
+
+    /// The words of arrivals; `None` where all go by messages.
+    #[inline]
+    pub(crate) fn arrival_words(&self) -> Option<&ArrivalTable> {
+        self.arrival_words.get()
+    }
+
+    pub(crate) fn set_arrival_words(&self, table: ArrivalTable) {
+        let set = self.arrival_words.set(table);
         debug_assert!(set.is_ok(), "they are made once");
     }
 
@@ -733,7 +748,10 @@ impl Node {
                 format!("{what} (managed by {})", self.name_of(wish.thing(name).manager(self.nodes)))
             }
             Waiting::Barrier(what, number) => {
-                let (threads, nodes) = self.with_barrier(|b| b.missing());
+                let (threads, nodes) = self.with_barrier(|b| {
+                    let (threads, nodes) = b.missing();
+                    (threads, self.missing_by_words(b).unwrap_or(nodes))
+                });
                 let mut missing: Vec<String> = nodes.iter().map(|n| self.name_of(*n)).collect();
                 if threads > 0 {
                     missing.insert(0, format!("{threads} of its own threads"));

@@ -293,6 +293,13 @@ impl Node {
         self.all_wait() && !self.seats.iter().any(is_at_work)
     }
 
+    /// Before a thread sleeps for what others do: if all of this node's threads wait, it keeps nothing from other nodes.
+    pub(crate) fn lets_go_at_rest(&self, slot: Slot) {
+        if self.all_wait() {
+            self.end_all_deferrals(slot);
+        }
+    }
+
     fn all_wait(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) as usize >= self.threads()
     }
@@ -365,9 +372,7 @@ impl Node {
             self.look_whether_in_vain(slot, why, since)?;
             if lets_go.is_some_and(|at| at <= self.now()) {
                 lets_go = None;
-                if self.all_wait() {
-                    self.end_all_deferrals(slot);
-                }
+                self.lets_go_at_rest(slot);
             }
             // What was fetched ahead has come while this thread computed: that is no reason to ask for it again. Who waits for a page takes in no more
             // than that: with the run behind it, no fault would tell that the next is wanted.

@@ -11,6 +11,7 @@
 //! | [`check`] | what no run may show |
 //! | [`direct`] | the engine `direct`, over a model of memory with store buffers and puts on their way |
 //! | [`locks`] | one-sided locks, over words and names that all threads share |
+//! | [`arrivals`] | arrivals at barriers as words, beside arrivals by messages |
 //! | [`diagram`] | a run as a message diagram, for people: as text and as a picture |
 //! | [`outcomes`] | what litmus programs show under each engine, against what it allows |
 //! | [`scenario`] | programs by name, made by seed |
@@ -20,6 +21,7 @@
 //! | [`startup`] | whole jobs, from start-up to the end |
 //! | [`watch`], [`partition`] | the failure detector, and jobs whose network is cut in places |
 
+pub mod arrivals;
 pub mod carrier;
 pub mod check;
 pub mod cluster;

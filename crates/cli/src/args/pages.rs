@@ -51,7 +51,7 @@ pub struct PageArgs {
           value_parser = switch_word)]
     pub lock_turns: String,
     /// What a lock is: a token that nodes hand on, or a word that all of them reach (on one host, without hlrc and
-    /// scope): auto, tokens or one-sided
+    /// scope). Arrivals at barriers go by messages, or are such words, too: auto, tokens or one-sided
     #[arg(long, env = "COMEM_LOCKS", value_name = "auto|tokens|one-sided", default_value = "",
         hide_default_value = true,
           value_parser = kind_of_locks)]

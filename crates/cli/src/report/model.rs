@@ -14,7 +14,7 @@ pub const THREAD_PARTS: usize = 6;
 const IDLE: usize = 5;
 
 /// The counters of messages and synchronisation, and their heads in tables.
-pub const MESSAGE_COUNTERS: [(&str, &str); 22] = [
+pub const MESSAGE_COUNTERS: [(&str, &str); 24] = [
     ("messages_sent", "messages"),
     ("messages_received", "received"),
     ("bytes_sent", "bytes"),
@@ -33,6 +33,8 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 22] = [
     ("lock_ahead", "ahead"),
     ("line_waits", "waits to send"),
     ("barriers", "barriers"),
+    ("barriers_by_words", "barriers by words"),
+    ("barrier_wakes", "barrier wakes"),
     ("reductions", "reductions"),
     ("remote_reads", "remote reads"),
     ("remote_writes", "remote writes"),

@@ -2,10 +2,10 @@
 //! and let them go.
 //!
 //! A place has a lock's name, which stays once it is there, and the lock's word ([`comem_protocol::sync::one_sided`]).
-//! Threads of every process that wait for a lock sleep on the half of the word that says who holds it: the kernel knows
-//! shared memory by its file, so a thread of another process wakes them.
+//! Threads of every process that wait for a lock sleep on the half of the word that says who holds it.
 
 use super::PAGE_BYTES;
+use super::futex;
 use super::peer::memory_file_of;
 use super::sys::{self, View};
 use comem_protocol::sync::one_sided::{LockWord, PLACES};
@@ -97,34 +97,12 @@ impl LockTable {
     /// Sleeps while that half is `seen`, until the holder of this ticket is woken, for `most` at most, or for no
     /// reason.
     pub fn sleep(&self, at: usize, seen: u32, ticket: u16, most: Duration) {
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the call writes to `now`, which is ours.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-        let until = Duration::new(now.tv_sec as u64, now.tv_nsec as u32) + most;
-        let until = libc::timespec {
-            tv_sec: until.as_secs() as libc::time_t,
-            tv_nsec: libc::c_long::from(until.subsec_nanos() as i32),
-        };
-        // SAFETY: the half of a word of the view and the time outlive the call, which only reads them. All processes
-        // mean the same word: not private.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.half(at),
-                libc::FUTEX_WAIT_BITSET,
-                seen,
-                &raw const until,
-                std::ptr::null::<u32>(),
-                bit(ticket),
-            )
-        };
+        futex::sleep(self.half(at), seen, bit(ticket), most);
     }
 
     /// Wakes the thread that sleeps at a place with this ticket, if one does.
     pub fn wake(&self, at: usize, ticket: u16) {
-        let (none, all) = (std::ptr::null::<u32>(), i32::MAX);
-        // SAFETY: the system only takes the word's address.
-        unsafe { libc::syscall(libc::SYS_futex, self.half(at), libc::FUTEX_WAKE_BITSET, all, none, none, bit(ticket)) };
+        futex::wake(self.half(at), bit(ticket));
     }
 }
 

@@ -15,8 +15,10 @@
 //! kernels can do. [`Arena`] is the memory, [`fault`] the signal handler.
 
 mod arena;
+mod arrival_table;
 mod chain;
 pub mod fault;
+mod futex;
 mod lock_table;
 mod offers;
 pub(crate) mod peer;
@@ -29,6 +31,7 @@ mod window;
 mod written;
 
 pub use arena::{Arena, TooManyRanges, map_count_limit};
+pub use arrival_table::ArrivalTable;
 pub use lock_table::LockTable;
 pub use offers::{Offers, TOLD_BYTES_MAX};
 pub use peer::PeerView;

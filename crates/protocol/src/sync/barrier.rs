@@ -15,10 +15,16 @@
 //! Where one thread of a node calls it need not be thread 0, which may be anywhere then. Such a node waits *elsewhere*: it says so, to the
 //! others' service threads since they may as well, and what it waits for comes to its own. Who has told thread 0 already says it again;
 //! and in the tree such a node tells its children where it waits, who would hear nothing of it before the release.
+//!
+//! Where all nodes reach one another's words ([`Barrier::use_words`]), an arrival that carries nothing is such a word
+//! ([`arrival`](super::arrival)), and no message is sent. The barrier opens when the caller has found all words there
+//! ([`Barrier::open_by_words`]). A node that finds another call in a word, or that a node goes by messages, tells its
+//! own arrival by messages as well. So does every other, and from there on all is as without words.
 
 use crate::ids::{NodeId, Slot};
 use crate::outbox::{Origin, Outbox, Target};
 use crate::rules::Rule;
+use crate::sync::arrival::{ArrivalWord, Arrive, BY_MESSAGES, NODES_MAX};
 use crate::sync::mismatch::{Apart, Mismatch};
 use crate::sync::reduce::{Number, Operator, Reduction};
 use crate::time::{Span, Time};
@@ -143,6 +149,11 @@ impl Collective {
         Collective { detail: self.detail | u64::from(terms) << 48, ..self }
     }
 
+    /// Whether the call has no argument and no result, and arrivals at it may be words.
+    fn fits_word(self) -> bool {
+        self.detail == 0 && matches!(self.kind, kinds::BARRIER | kinds::RENDEZVOUS | kinds::NODES)
+    }
+
     fn reduction(self) -> Option<Reduction> {
         match self.kind {
             kinds::REDUCE => Reduction::from_code((self.detail >> 32) as u8),
@@ -221,6 +232,12 @@ pub struct Barrier {
     /// Most bytes of notices in an unguarded message.
     free_bytes: usize,
     retry: Option<(Time, Span)>,
+    /// This node's word, where arrivals that carry nothing are words.
+    word: Option<ArrivalWord>,
+    /// This node's arrival at `epoch` is a word, and no message has told of it.
+    by_word: bool,
+    /// How that word is stored, for the thread that has just arrived.
+    steps: Option<Arrive>,
     /// When this node's arrival was told.
     told: Time,
     /// How often it was repeated before somebody noted it, and when first.
@@ -267,6 +284,9 @@ impl Barrier {
             of_one: Outcome::default(),
             free_bytes: FREE_NOTICES,
             retry: None,
+            word: None,
+            by_word: false,
+            steps: None,
             told: Time(0),
             repeated: (0, Time(0)),
             noted: BTreeMap::new(),
@@ -286,6 +306,18 @@ impl Barrier {
         self
     }
 
+    /// From the next barrier on, arrivals that carry nothing are words. All nodes begin so at the same barrier. Whether
+    /// there are words for so many nodes.
+    pub fn use_words(&mut self) -> bool {
+        self.word = (self.nodes > 1 && self.nodes <= NODES_MAX).then(ArrivalWord::default);
+        self.word.is_some()
+    }
+
+    /// Whether arrivals may be words.
+    pub fn uses_words(&self) -> bool {
+        self.word.is_some()
+    }
+
     fn tree(me: NodeId, nodes: usize) -> Shape {
         let first = me.index() * TREE_DEGREE + 1;
         Shape::Tree {
@@ -299,12 +331,17 @@ impl Barrier {
         self.epoch
     }
 
+    /// The number that a thread gets which arrives now with this call.
+    fn number(&self, what: Collective) -> u32 {
+        if what.by_threads() { self.rounds } else { self.epoch }
+    }
+
     /// Whether the barrier that a thread arrived at, with this call, is open; `number` is what it got there.
     ///
     /// # Errors
     /// When another party came with a different call.
     pub fn is_open(&self, what: Collective, number: u32) -> Result<bool, Mismatch> {
-        let open = number != if what.by_threads() { self.rounds } else { self.epoch };
+        let open = number != self.number(what);
         self.mismatch.filter(|_| !open).map_or(Ok(open), Err)
     }
 
@@ -358,16 +395,70 @@ impl Barrier {
             let apart = Apart([(self.me, first.what), (self.me, what)]);
             return self.fail(what, apart, Some(slot), out);
         }
-        let number = if what.by_threads() {
+        let number = self.number(what);
+        if what.by_threads() {
             self.local.push((slot, arrival));
-            self.rounds
         } else {
             self.one = Some((slot, arrival));
-            self.epoch
-        };
-        self.tell_children_where(out);
-        self.node_arrived(now, Some(slot), out)?;
+        }
+        self.arrive_by_word(now);
+        if !self.by_word {
+            self.tell_children_where(out);
+            self.node_arrived(now, Some(slot), out)?;
+        }
         Ok(number)
+    }
+
+    /// If the thread that has just arrived is the last of its node, and arrivals may be words: how to store the node's
+    /// word and to look at those of others. To be asked with the same lock held as for [`Barrier::arrive`]. The word is
+    /// stored under that lock, too: messages may open the barrier at once, and another thread may come to the next.
+    pub fn steps(&mut self) -> Option<Arrive> {
+        self.steps.take()
+    }
+
+    /// Where all threads of this node that take part are here, its word says so, and whether messages tell what it
+    /// carries.
+    fn arrive_by_word(&mut self, now: Time) {
+        let (Some(word), Some(what)) = (self.word, self.arrived()) else { return };
+        if word.call_at(self.epoch).is_some() {
+            // A thread has come to the next call while another makes this one for the node.
+            return;
+        }
+        let carries_nothing = |(_, a): &(Slot, Arrival)| a.payload.is_empty() && a.notices.is_empty();
+        self.by_word = what.fits_word() && self.party().iter().all(carries_nothing);
+        let word = word.arrives(self.epoch, if self.by_word { what.kind } else { BY_MESSAGES });
+        (self.word, self.steps) = (Some(word), Some(Arrive::new(self.me, self.nodes, self.epoch, word)));
+        if self.by_word {
+            self.mine = Some(Arrival { what, payload: Vec::new(), notices: Vec::new() });
+            (self.told, self.retry) = (now, None);
+            self.noted.clear();
+        }
+    }
+
+    /// The barrier at which this node has arrived by its word alone.
+    pub fn awaits_words(&self) -> Option<u32> {
+        self.by_word.then_some(self.epoch)
+    }
+
+    /// The words of all nodes say that they came to barrier `epoch` with the same call. Whether that has opened it.
+    pub fn open_by_words(&mut self, epoch: u32, caller: Option<Slot>, out: &mut Outbox) -> bool {
+        let what = self.mine.as_ref().map(|arrival| arrival.what);
+        let Some(what) = what.filter(|_| self.awaits_words() == Some(epoch) && self.mismatch.is_none()) else {
+            return false;
+        };
+        self.open(caller, what, Default::default(), out);
+        true
+    }
+
+    /// Another node's word says that it came to barrier `epoch` by messages, or with another call. So this one tells its
+    /// arrival by messages, if it has not yet.
+    pub fn tell_by_messages(&mut self, now: Time, epoch: u32, caller: Option<Slot>, out: &mut Outbox) {
+        if self.awaits_words() == Some(epoch) && self.mismatch.is_none() {
+            (self.by_word, self.mine) = (false, None);
+            self.tell_children_where(out);
+            // What does not go together is told to all by that, this node's threads included.
+            let _ = self.node_arrived(now, caller, out);
+        }
     }
 
     /// The threads of this node whose call is next, as far as they have come.
@@ -439,7 +530,8 @@ impl Barrier {
             }
             // Who waits elsewhere itself has told the service thread.
             let missed = moved && !self.is_elsewhere();
-            match (&self.mine, &self.shape) {
+            let told = self.mine.as_ref().filter(|_| !self.by_word);
+            match (told, &self.shape) {
                 (Some(mine), Shape::All) if repeated || missed => self.say_again(from, mine, out),
                 (Some(mine), Shape::Tree { parent, .. }) if missed && *parent == Some(from) => {
                     self.say_again(from, mine, out)
@@ -506,7 +598,7 @@ impl Barrier {
     /// Nodes to which this one's arrival was repeated, and from which nothing has come since `before`; each with the
     /// time since when.
     pub fn unanswered(&self, before: Time) -> impl Iterator<Item = (NodeId, Time)> + '_ {
-        let waits = self.mine.is_some() && self.retry.is_some();
+        let waits = self.mine.is_some() && (self.retry.is_some() || self.by_word);
         let since = |node: NodeId| self.noted.get(&node).copied().unwrap_or(self.told);
         let asked = self.asked().into_iter().filter(move |_| waits);
         asked.map(move |node| (node, since(node))).filter(move |(_, since)| *since <= before)
@@ -626,7 +718,7 @@ impl Barrier {
 
     /// Goes as far as the arrivals so far allow.
     fn node_arrived(&mut self, now: Time, caller: Option<Slot>, out: &mut Outbox) -> Result<(), Mismatch> {
-        let Some(what) = self.arrived().filter(|_| self.mismatch.is_none()) else { return Ok(()) };
+        let Some(what) = self.arrived().filter(|_| self.mismatch.is_none() && !self.by_word) else { return Ok(()) };
         let all = match self.agreed(what) {
             Ok(all) => all,
             Err(theirs) => return self.fail(what, Apart([theirs, (self.me, what)]), caller, out),
@@ -756,7 +848,8 @@ impl Barrier {
         (result, notices): (Vec<u8>, Vec<u8>),
         out: &mut Outbox,
     ) {
-        if let Shape::Tree { children, .. } = &self.shape {
+        let by_word = std::mem::take(&mut self.by_word);
+        if let (Shape::Tree { children, .. }, false) = (&self.shape, by_word) {
             for child in children {
                 let message = Message::Release { epoch: self.epoch, what, payload: &result, notices: &notices };
                 out.send(self.target(*child, self.place(*child, self.epoch), &notices), &message);

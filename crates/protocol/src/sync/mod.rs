@@ -5,6 +5,7 @@
 //! write notices fill it in ([`Payload`]), and for those that keep memory consistent at every
 //! access it is empty.
 
+pub mod arrival;
 pub mod barrier;
 pub mod bundle;
 mod catch_up;

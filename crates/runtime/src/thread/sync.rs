@@ -87,10 +87,16 @@ impl Thread {
             let coherent = self.is_coherent(what);
             let call = if coherent { self.begin_call()? } else { None };
             let (notices, gate) = if coherent { self.before_barrier(what, call.as_ref()) } else { Default::default() };
-            let number = self.stepping(|out| {
+            let (number, by_word) = self.stepping(|out| {
                 let now = self.node.now();
-                self.node.with_barrier(|b| b.arrive(now, slot, what, (payload, &notices), out))
+                self.node.with_barrier(|b| {
+                    let number = b.arrive(now, slot, what, (payload, &notices), out)?;
+                    Ok::<_, Mismatch>((number, self.node.store_arrival(b)))
+                })
             })?;
+            if let Some(arrival) = by_word {
+                self.arrive_by_word(arrival, (what, number))?;
+            }
             while !self.node.with_barrier(|b| b.is_open(what, number))? {
                 self.wait(Waiting::Barrier(what, number))?;
             }

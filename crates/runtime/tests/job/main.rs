@@ -1,5 +1,6 @@
 //! Jobs of real processes: this test binary is launcher and node in one.
 
+mod barriers;
 mod by_hand;
 mod callers;
 mod cores;

@@ -1,6 +1,6 @@
 //! What the nodes of the test jobs do.
 
-use crate::{callers, cores, cuts, desks, locks, mail, packets};
+use crate::{barriers, callers, cores, cuts, desks, locks, mail, packets};
 use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, SemaphoreId, Thread};
 
 pub fn play(role: &str) {
@@ -18,6 +18,7 @@ pub fn play(role: &str) {
     });
     match role {
         role if role.starts_with("locks-") => locks::play(role, &comem),
+        role if role.starts_with("barriers-") => barriers::play(role, &comem),
         "stress" => stress(&comem),
         "jacobi" => jacobi(&comem),
         "relock" => relock(&comem),

@@ -1,0 +1,229 @@
+//! Arrivals at barriers as words ([`comem_protocol::sync::arrival`]), between nodes of one host whose locks are
+//! one-sided.
+//!
+//! The words lie in memory of node 0, which every node maps (`docs/decisions/0069-one-sided-locks.md`). The last thread
+//! of a node that arrives stores the node's word, looks at the others, and waits for them on behalf of its node's other
+//! threads. These wait as for messages, and it rouses them.
+
+use crate::error::Result;
+use crate::locks::{PAUSE_FIRST, SLEEP_MOST};
+use crate::node::{Node, Waiting};
+use crate::thread::Thread;
+use comem_memory::pages::ArrivalTable;
+use comem_net::{Backbone, Wait};
+use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::sync::arrival::{Arrive, NODES_MAX, Reply, Step};
+use comem_protocol::sync::barrier::Barrier;
+use comem_protocol::time::Time;
+use comem_protocol::wire::message::Collective;
+use std::time::Duration;
+
+/// Whose memory has the words.
+const HOME: NodeId = NodeId(0);
+/// How long a thread with messages on their way sleeps in its socket instead, where acknowledgements come.
+const WITH_MESSAGES: Duration = Duration::from_millis(1);
+
+/// An arrival of a node whose word is stored, and the step that comes next.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    arrive: Arrive,
+    step: Step,
+}
+
+impl Node {
+    /// Whether arrivals are to be words, if all nodes reach them.
+    pub(crate) fn wants_arrival_words(&self) -> bool {
+        let is_one_host = self.config.backbone.named() == Some(Backbone::Shm);
+        self.lock_tables().is_some() && is_one_host && self.nodes() <= NODES_MAX
+    }
+
+    /// Makes the memory of all words, at its home.
+    pub(crate) fn make_arrival_words(&self, job: u64) {
+        if self.wants_arrival_words() && self.me() == HOME {
+            match ArrivalTable::new(job) {
+                Ok(table) => self.set_arrival_words(table),
+                Err(error) => self.goes_without_words(&error),
+            }
+        }
+    }
+
+    /// Maps the memory of all words, at other nodes, when its home has made it. Whether it is here.
+    fn map_arrival_words(&self, job: u64) -> bool {
+        if self.me() != HOME {
+            let (_, pid) = self.wire.member(HOME).unwrap_or_default();
+            match ArrivalTable::of(pid, job) {
+                Ok(table) => self.set_arrival_words(table),
+                Err(error) => self.goes_without_words(&error),
+            }
+        }
+        self.arrival_words().is_some()
+    }
+
+    fn goes_without_words(&self, error: &std::io::Error) {
+        if self.config.verbose {
+            crate::error::say(format_args!(
+                "comem: {}: barriers go by messages: no memory for words of arrivals: {error}",
+                self.name_of(self.me())
+            ));
+        }
+    }
+
+    /// The nodes for which this one waits at the barrier that is not open yet, as their words say; `None` where there
+    /// are no words.
+    pub(crate) fn missing_by_words(&self, barrier: &Barrier) -> Option<Vec<NodeId>> {
+        let table = self.arrival_words().filter(|_| barrier.uses_words())?;
+        let is_missing = |node: &NodeId| *node != self.me() && table.word(*node).call_at(barrier.epoch()).is_none();
+        Some(NodeId::all(self.nodes()).filter(is_missing).collect())
+    }
+
+    /// Right after a thread's arrival, with the same lock held: stores the node's word, if the thread is its last.
+    pub(crate) fn store_arrival(&self, barrier: &mut Barrier) -> Option<Arrival> {
+        let mut arrive = barrier.steps()?;
+        let mut step = arrive.next(Reply::Begin);
+        if let (Step::Store(word), Some(table)) = (step, self.arrival_words()) {
+            table.store(self.me(), word);
+            step = arrive.next(Reply::Done);
+        }
+        Some(Arrival { arrive, step })
+    }
+
+    /// Sleeps until the eventcount is not `events` any more, or for a while.
+    fn sleep_at_words(&self, slot: Slot, table: &ArrivalTable, events: u32) {
+        if self.has_messages_out(slot) {
+            self.run_timers(slot);
+            self.receive(slot, slot, Some(Duration::ZERO), Wait::Block);
+        }
+        if self.has_messages_out(slot) {
+            // What it has posted goes on only as acknowledgements come.
+            self.receive(slot, slot, Some(WITH_MESSAGES), Wait::Block);
+        } else {
+            table.sleep(events, SLEEP_MOST);
+        }
+    }
+
+    fn has_messages_out(&self, slot: Slot) -> bool {
+        self.wire.sender(slot).lock().outstanding() > 0
+    }
+}
+
+impl Thread {
+    /// At start-up, when all nodes have their heaps: lets arrivals be words from here on, where all nodes reach them.
+    pub(crate) fn agree_on_arrival_words(&self, job: u64) -> Result<()> {
+        let node = self.home();
+        if !node.wants_arrival_words() {
+            return Ok(());
+        }
+        let reached = i64::from(node.map_arrival_words(job));
+        // The least of all.
+        let all = self.collective(Collective::PLACE, &reached.to_be_bytes(), |result| result.to_vec())?;
+        if all == 1_i64.to_be_bytes() {
+            node.with_barrier(Barrier::use_words);
+        }
+        Ok(())
+    }
+
+    /// Goes on with an arrival until the barrier has opened, or until it goes by messages.
+    pub(crate) fn arrive_by_word(&self, arrival: Arrival, (what, number): (Collective, u32)) -> Result<()> {
+        let node = self.home();
+        let Some(table) = node.arrival_words() else { return Ok(()) };
+        let Arrival { mut arrive, mut step } = arrival;
+        let (slot, epoch) = (Some(self.slot()), arrive.epoch());
+        loop {
+            step = match step {
+                Step::Look(_) => {
+                    let waits = self.wait_with(Waiting::Barrier(what, number), |why, since| {
+                        let wait = || self.wait_for_words(table, &mut arrive, step, (why, since));
+                        node.asleep(self.slot(), why, since, wait)
+                    });
+                    let next = waits?;
+                    // What else may end the wait: messages, and calls that do not go together.
+                    if node.with_barrier(|b| b.is_open(what, number)) != Ok(false) {
+                        return Ok(());
+                    }
+                    next
+                }
+                Step::Open => {
+                    if self.stepping(|out| node.with_barrier(|b| b.open_by_words(epoch, slot, out))) {
+                        self.counters().barriers_by_words.add(1);
+                        node.note_progress();
+                    }
+                    return Ok(());
+                }
+                Step::ByMessages => {
+                    let now = node.now();
+                    self.stepping(|out| node.with_barrier(|b| b.tell_by_messages(now, epoch, slot, out)));
+                    return Ok(());
+                }
+                step => arrive.next(self.carry_out(table, step)),
+            };
+        }
+    }
+
+    /// One step that need not wait.
+    fn carry_out(&self, table: &ArrivalTable, step: Step) -> Reply {
+        match step {
+            Step::ReadWord(node) => return Reply::Word(table.word(node)),
+            Step::ReadEvents => return Reply::Number(table.events()),
+            Step::ReadSleepers => return Reply::Number(table.sleepers()),
+            Step::Store(word) => table.store(self.home().me(), word),
+            Step::Fence => table.fence(),
+            Step::AddSleeper => table.add_sleeper(),
+            Step::RemoveSleeper => table.remove_sleeper(),
+            Step::Advance => table.advance(),
+            Step::Wake => {
+                self.counters().barrier_wakes.add(1);
+                table.wake();
+            }
+            Step::Look(_) | Step::Sleep(_) | Step::Open | Step::ByMessages => {}
+        }
+        Reply::Done
+    }
+
+    /// Looks at the eventcount until it changes, sleeps once if it does not, and reads the words that are there then.
+    /// Gives the next step, which is to wait again or to end.
+    fn wait_for_words(
+        &self,
+        table: &ArrivalTable,
+        arrive: &mut Arrive,
+        mut step: Step,
+        (why, since): (Waiting, Time),
+    ) -> Result<Step> {
+        let (node, slot) = (self.home(), self.slot());
+        let mine = node.wire.endpoint(slot);
+        let until = node.now() + node.spin_at_locks(slot);
+        let (mut pause, mut slept) = (PAUSE_FIRST, false);
+        loop {
+            let reply = match step {
+                Step::Look(_) if slept => break,
+                Step::Look(events) => {
+                    let changes = || table.events() != events || mine.glance();
+                    let changed = node.now() < until && node.look_at_lock(slot, until, &mut pause, changes);
+                    let now = table.events();
+                    if now == events && changed {
+                        // Something else has come for this thread.
+                        node.receive(slot, slot, Some(Duration::ZERO), Wait::Block);
+                        return Ok(step);
+                    }
+                    if now == events { Reply::Tired } else { Reply::Number(now) }
+                }
+                Step::AddSleeper => {
+                    node.goes_on()?;
+                    // Nobody waits for this thread to be patient: it may sleep for long.
+                    node.settle(slot);
+                    node.lets_go_at_rest(slot);
+                    node.look_whether_in_vain(slot, why, since)?;
+                    self.carry_out(table, step)
+                }
+                Step::Sleep(events) => {
+                    node.sleep_at_words(slot, table, events);
+                    slept = true;
+                    Reply::Done
+                }
+                Step::Open | Step::ByMessages => break,
+                step => self.carry_out(table, step),
+            };
+            step = arrive.next(reply);
+        }
+        node.goes_on().map(|()| step)
+    }
+}
