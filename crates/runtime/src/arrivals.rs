@@ -6,7 +6,7 @@
 //! threads. These wait as for messages, and it rouses them.
 
 use crate::error::Result;
-use crate::locks::{PAUSE_FIRST, SLEEP_MOST};
+use crate::locks::{PAUSE_FIRST, PAUSE_MOST, SLEEP_MOST};
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::ArrivalTable;
@@ -197,7 +197,8 @@ impl Thread {
                 Step::Look(_) if slept => break,
                 Step::Look(events) => {
                     let changes = || table.events() != events || mine.glance();
-                    let changed = node.now() < until && node.look_at_lock(slot, until, &mut pause, changes);
+                    let changed =
+                        node.now() < until && node.look_at_lock(slot, until, (&mut pause, PAUSE_MOST), changes);
                     let now = table.events();
                     if now == events && changed {
                         // Something else has come for this thread.

@@ -1,9 +1,12 @@
-//! One-sided locks ([`comem_protocol::sync::one_sided`]) between nodes of one host: taken and let go in the table of
-//! the lock's home, which every node maps.
+//! One-sided locks ([`comem_protocol::sync::one_sided`]): taken and let go in the table of the lock's home. Nodes of one
+//! host map it. Where one-sided operations go by UCX, so do these ([`by_ucx`]).
 //!
 //! They serve jobs in which a release has nothing to tell: every region of shared memory is under an engine that keeps
 //! it consistent at every access. What other synchronisation a job uses stays with messages
 //! (`docs/decisions/0069-one-sided-locks.md`).
+
+mod by_ucx;
+mod place;
 
 use crate::config::{Config, LockChoice};
 use crate::error::{Error, Result};
@@ -14,8 +17,10 @@ use crate::thread::Thread;
 use comem_memory::pages::LockTable;
 use comem_net::{Backbone, Wait};
 use comem_protocol::ids::{Channel, LockId, NodeId, Slot, manager_of};
-use comem_protocol::sync::one_sided::{Acquire, Find, FindStep, LockWord, PLACES, Release, ReleaseStep, Reply, Step};
+use comem_protocol::sync::one_sided::{Acquire, LockWord, PLACES, Release, ReleaseStep, Reply, Step};
 use comem_protocol::time::{Span, Time};
+use place::{Place, Table, find};
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -25,7 +30,7 @@ pub(crate) const SLEEP_MOST: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 4;
 /// A thread that finds a lock held looks again after so long, then after twice that, and so on.
 pub(crate) const PAUSE_FIRST: Span = Span(200);
-const PAUSE_MOST: Span = Span::from_us(8);
+pub(crate) const PAUSE_MOST: Span = Span::from_us(8);
 
 /// The tables of a job's locks, each node's own.
 #[derive(Debug)]
@@ -43,16 +48,23 @@ pub(crate) struct Held {
 
 impl Config {
     /// Whether this job's locks are one-sided: all nodes come to the same. Interpreters, and nodes that nobody has
-    /// placed on their host, stay with tokens unless told otherwise.
+    /// placed on their host, stay with tokens unless told otherwise. So do nodes that reach one another by UCX: where a
+    /// processor carries its operations out, tokens cost less.
     pub(crate) fn locks_are_one_sided(&self) -> bool {
         let is_known =
             !self.page_engine.has_several_writers() && self.host_place.is_some() && crate::host::host().is_none();
+        let by_memory = self.backbone.named() == Some(Backbone::Shm);
         let wanted = match self.locks {
             LockChoice::Tokens => false,
-            LockChoice::OneSided => true,
-            LockChoice::Auto => is_known,
+            LockChoice::OneSided => by_memory || self.uses_ucx(),
+            LockChoice::Auto => by_memory && is_known,
         };
-        wanted && self.nodes > 1 && self.backbone.named() == Some(Backbone::Shm)
+        wanted && self.nodes > 1
+    }
+
+    /// Whether the words of one-sided locks are reached by UCX: nodes that map one another's memory need none.
+    pub(crate) fn locks_go_by_ucx(&self) -> bool {
+        self.locks_are_one_sided() && self.backbone.named() != Some(Backbone::Shm)
     }
 
     /// Refuses one-sided locks where nodes do not reach one another's memory; call it when the backbone is certain.
@@ -60,7 +72,7 @@ impl Config {
         if self.locks == LockChoice::OneSided && self.nodes > 1 && !self.locks_are_one_sided() {
             return Err(Error::Start(format!(
                 "--locks one-sided needs nodes that reach one another's memory, and the backbone is {}; start all \
-                 nodes on one host with --backbone shm, or with --locks tokens",
+                 nodes on one host with --backbone shm, or with --engine direct --one-sided ucx, or with --locks tokens",
                 self.backbone
             )));
         }
@@ -69,6 +81,11 @@ impl Config {
 }
 
 impl LockTables {
+    /// The table of this node, which is `me`.
+    pub(crate) fn own(&self, me: NodeId) -> &LockTable {
+        self.of[me.index()].get().expect("a node has its own table")
+    }
+
     /// This node's table, and room for views of the others'.
     pub(crate) fn new(me: NodeId, nodes: usize) -> Result<LockTables> {
         let trouble = Error::system("cannot make the table of locks (another kind of lock needs none: --locks tokens)");
@@ -101,20 +118,29 @@ impl Node {
     pub(crate) fn describe_one_sided(&self, lock: LockId) -> Option<String> {
         let home = manager_of(lock.0, self.nodes());
         let table = self.lock_tables()?.of[home.index()].get();
-        let mut operations = 0;
-        let word = table.and_then(|table| Some(table.word(find(table, lock, &mut operations)?)));
+        let is_known = table.is_some();
+        let place = table.and_then(|table| find(&Table::Mapped(table), lock, &Cell::new(0)).ok().flatten());
+        let word = table.zip(place).map(|(table, at)| table.word(at));
         let holder = match word.and_then(LockWord::holder) {
             Some(holder) => {
                 format!("which thread {} of {} holds", holder.slot.index().saturating_sub(1), self.name_of(holder.node))
             }
-            None => "which nobody holds".to_string(),
+            None if is_known => "which nobody holds".to_string(),
+            // It lies elsewhere and is not mapped: whoever describes waits for nobody.
+            None => "whose holder that node knows".to_string(),
         };
         Some(format!("lock {} (its word is at {}), {holder}", Named(lock.0), self.name_of(home)))
     }
 
     /// Looks at a lock's word, or at another that nodes share, until it `changes` or the time is over, ever more seldom,
     /// and serves what comes for this node meanwhile. Whether it has changed.
-    pub(crate) fn look_at_lock(&self, slot: Slot, until: Time, pause: &mut Span, changes: impl Fn() -> bool) -> bool {
+    pub(crate) fn look_at_lock(
+        &self,
+        slot: Slot,
+        until: Time,
+        (pause, most): (&mut Span, Span),
+        changes: impl Fn() -> bool,
+    ) -> bool {
         let (mine, service) = (self.wire.endpoint(slot), self.wire.endpoint(Slot::SERVICE));
         let watched = service.watch(true);
         let start = self.now();
@@ -129,7 +155,7 @@ impl Node {
                 if changes() {
                     break true;
                 }
-                *pause = Span((2 * pause.0).min(PAUSE_MOST.0));
+                *pause = Span((2 * pause.0).min(most.0));
                 look_at = now + *pause;
             }
             if now >= until {
@@ -151,49 +177,22 @@ impl Node {
     }
 }
 
-/// A lock's place in the table at its home; `None` where that is full. Counts the operations.
-fn find(table: &LockTable, lock: LockId, operations: &mut u64) -> Option<usize> {
-    let (mut find, mut name) = (Find::new(lock, PLACES), None);
-    loop {
-        name = match find.next(name) {
-            FindStep::Get(at) => Some(table.name(at)),
-            FindStep::Claim(at, name) => Some(table.claim(at, name)),
-            FindStep::Found(at) => return Some(at),
-            FindStep::Full => return None,
-        };
-        *operations += 1;
-    }
-}
-
-/// A lock's place, and what it cost so far.
-struct Place<'a> {
-    lock: LockId,
-    home: NodeId,
-    table: &'a LockTable,
-    at: usize,
-    operations: u64,
-}
-
-impl Place<'_> {
-    fn swap(&mut self, expected: LockWord, new: LockWord) -> Reply {
-        self.operations += 1;
-        Reply::Word(self.table.swap(self.at, expected, new))
-    }
-}
-
 impl Thread {
     fn as_holder(&self) -> Channel {
         Channel { node: self.home().me(), slot: self.slot() }
     }
 
-    fn lock_place<'a>(&self, tables: &'a LockTables, lock: LockId) -> Result<Place<'a>> {
-        let home = manager_of(lock.0, self.home().nodes());
-        let table = match tables.of[home.index()].get() {
-            Some(table) => table,
-            None => self.map_locks_of(tables, home)?,
+    fn lock_place<'a>(&'a self, tables: &'a LockTables, lock: LockId) -> Result<Place<'a>> {
+        let node = self.home();
+        let home = manager_of(lock.0, node.nodes());
+        let table = self.table_of(tables, home)?;
+        let operations = Cell::new(0);
+        let known = if table.is_far() { node.place_found(self.slot(), lock) } else { None };
+        let at = match known {
+            Some(at) => Some(at),
+            None => find(&table, lock, &operations).map_err(|error| node.lost_locks_of(home, error))?,
         };
-        let mut operations = 0;
-        let Some(at) = find(table, lock, &mut operations) else {
+        let Some(at) = at else {
             return Err(Error::Misuse(format!(
                 "lock {} finds no place: {PLACES} other locks have their words at {}; use fewer names, or start the \
                  job with --locks tokens",
@@ -201,7 +200,21 @@ impl Thread {
                 self.home().name_of(home)
             )));
         };
-        Ok(Place { lock, home, table, at, operations })
+        if table.is_far() && known.is_none() {
+            node.note_place(self.slot(), lock, at);
+        }
+        Ok(Place { node, lock, home, table, at, operations })
+    }
+
+    /// The table at a home, however this node reaches it.
+    fn table_of<'a>(&'a self, tables: &'a LockTables, home: NodeId) -> Result<Table<'a>> {
+        if let Some(table) = self.home().far_table(home) {
+            return Ok(Table::Far(table));
+        }
+        match tables.of[home.index()].get() {
+            Some(table) => Ok(Table::Mapped(table)),
+            None => self.map_locks_of(tables, home).map(Table::Mapped),
+        }
     }
 
     /// Maps the table of another node, once.
@@ -224,11 +237,11 @@ impl Thread {
 
     /// Takes a lock that is free; whether it was.
     pub(crate) fn takes_free(&self, tables: &LockTables, lock: LockId) -> Result<bool> {
-        let mut place = self.lock_place(tables, lock)?;
+        let place = self.lock_place(tables, lock)?;
         let mut acquire = Acquire::new(self.as_holder(), false);
         let mut step = acquire.next(Reply::Begin);
         while let Step::CompareAndSwap { expected, new } = step {
-            step = acquire.next(place.swap(expected, new));
+            step = acquire.next(place.swap(expected, new)?);
         }
         self.book_operations(&place);
         match step {
@@ -245,13 +258,15 @@ impl Thread {
             self.counters().lock_waits.add(1);
             self.slow_down();
             self.let_pins_go();
-            let mut place = self.lock_place(tables, lock)?;
+            let place = self.lock_place(tables, lock)?;
             let mut acquire = Acquire::new(self.as_holder(), true);
+            let mut rest = by_ucx::Rest::new();
             let mut step = acquire.next(Reply::Begin);
             let word = loop {
                 let sleeps = self.wait_with(Waiting::Lock(lock), |why, since| {
-                    self.home()
-                        .asleep(self.slot(), why, since, || self.drive(&mut place, &mut acquire, &mut step, since))
+                    self.home().asleep(self.slot(), why, since, || {
+                        self.drive(&place, &mut acquire, &mut step, (since, &mut rest))
+                    })
                 });
                 if let Some(word) = sleeps? {
                     break word;
@@ -267,22 +282,24 @@ impl Thread {
     /// Takes step after step until the lock is held, or the thread has slept once.
     fn drive(
         &self,
-        place: &mut Place<'_>,
+        place: &Place<'_>,
         acquire: &mut Acquire,
         step: &mut Step,
-        since: Time,
+        (since, rest): (Time, &mut by_ucx::Rest),
     ) -> Result<Option<LockWord>> {
         let (node, slot) = (self.home(), self.slot());
-        let (mut until, mut pause) = (None, PAUSE_FIRST);
+        let (first, most) = if place.table.is_far() { by_ucx::PAUSES } else { (PAUSE_FIRST, PAUSE_MOST) };
+        let (mut until, mut pause) = (None, first);
         loop {
             let reply = match *step {
-                Step::CompareAndSwap { expected, new } => place.swap(expected, new),
+                Step::CompareAndSwap { expected, new } => place.swap(expected, new)?,
                 Step::Look => {
-                    let (seen, now) = (place.table.word(place.at), node.now());
+                    let (seen, now) = (place.word()?, node.now());
                     let until = *until.get_or_insert_with(|| now + node.spin_at_locks(slot));
-                    let changes = || place.table.word(place.at) != seen;
-                    let changed = now < until && node.look_at_lock(slot, until, &mut pause, changes);
-                    let word = place.table.word(place.at);
+                    // What cannot be read shows with the next look.
+                    let changes = || place.word().map_or(true, |word| word != seen);
+                    let changed = now < until && node.look_at_lock(slot, until, (&mut pause, most), changes);
+                    let word = place.word()?;
                     if changed { Reply::Word(word) } else { Reply::Tired(word) }
                 }
                 Step::Sleep { seen, ticket } => {
@@ -290,9 +307,12 @@ impl Thread {
                     // Nobody waits for this thread to be patient: it may sleep for long.
                     node.settle(slot);
                     node.look_whether_in_vain(slot, Waiting::Lock(place.lock), since)?;
-                    place.table.sleep(place.at, seen, ticket, SLEEP_MOST);
+                    match &place.table {
+                        Table::Mapped(table) => table.sleep(place.at, seen, ticket, SLEEP_MOST),
+                        Table::Far(_) => rest.sleep(seen, ticket),
+                    }
                     node.goes_on()?;
-                    *step = acquire.next(Reply::Word(place.table.word(place.at)));
+                    *step = acquire.next(Reply::Word(place.word()?));
                     return Ok(None);
                 }
                 Step::Held(word) => return Ok(Some(word)),
@@ -319,28 +339,34 @@ impl Thread {
     /// Counts what was done in another node's table.
     fn book_operations(&self, place: &Place<'_>) {
         if place.home != self.home().me() {
-            self.counters().lock_operations.add(place.operations);
+            self.counters().lock_operations.add(place.operations.get());
         }
     }
 
     /// Lets a lock go; whether this thread held it.
-    pub(crate) fn lets_go(&self, tables: &LockTables, lock: LockId) -> bool {
+    ///
+    /// # Errors
+    /// When its home cannot be reached any more.
+    pub(crate) fn lets_go(&self, tables: &LockTables, lock: LockId) -> Result<bool> {
         let held = {
             let mut all = self.home().seats[self.slot().index()].held.lock();
             let at = all.iter().rposition(|held| held.lock == lock);
             at.map(|at| all.remove(at))
         };
         let home = manager_of(lock.0, self.home().nodes());
-        let (Some(held), Some(table)) = (held, tables.of[home.index()].get()) else { return false };
-        let mut place = Place { lock, home, table, at: held.at, operations: 0 };
+        let Some(held) = held else { return Ok(false) };
+        let table = self.table_of(tables, home)?;
+        let place = Place { node: self.home(), lock, home, table, at: held.at, operations: Cell::new(0) };
         let mut release = Release::new(self.as_holder(), held.word);
         let mut reply = Reply::Begin;
         let released = loop {
             reply = match release.next(reply) {
-                ReleaseStep::CompareAndSwap { expected, new } => place.swap(expected, new),
+                ReleaseStep::CompareAndSwap { expected, new } => place.swap(expected, new)?,
                 ReleaseStep::Wake { ticket } => {
-                    self.counters().lock_wakes.add(1);
-                    table.wake(place.at, ticket);
+                    if let Table::Mapped(table) = place.table {
+                        self.counters().lock_wakes.add(1);
+                        table.wake(place.at, ticket);
+                    }
                     Reply::Done
                 }
                 ReleaseStep::Released => break true,
@@ -348,7 +374,7 @@ impl Thread {
             };
         };
         self.book_operations(&place);
-        released
+        Ok(released)
     }
 }
 

@@ -143,6 +143,8 @@ pub(crate) struct Seat {
     inbox: Mutex<VecDeque<(NodeId, Vec<u8>)>>,
     /// The one-sided locks that the thread holds, the latest last.
     pub(crate) held: Light<Vec<Held>>,
+    /// Where the thread has found words of one-sided locks that it reaches by UCX.
+    pub(crate) lock_places: Light<Vec<Option<(LockId, u32)>>>,
     pub(crate) gathered: Mutex<Gathered>,
     /// Whether anything may be gathered there.
     pub(crate) gathers: AtomicBool,

@@ -4,6 +4,9 @@
 //! in memory that all threads share. A thread that sleeps goes on when it is woken; nothing else wakes it, so a lost
 //! wake-up is a run in which nothing can happen any more. How long a thread looks before it is tired is left open.
 //!
+//! Where a job is [`Setup::far`], operations are remote ones that take time: an operation takes effect in one step, and
+//! the thread hears of it in a later one. Nobody can be woken there, so a thread that sleeps goes on by itself.
+//!
 //! A state is a value, so the same model runs with random steps ([`run`]) and is searched for all orders (the tests,
 //! with stateright).
 //!
@@ -45,6 +48,8 @@ pub struct Setup {
     pub places: usize,
     /// The thread that may stop for ever, wherever it is.
     pub crash: Option<usize>,
+    /// Operations take time, and nobody wakes whoever sleeps.
+    pub far: bool,
 }
 
 /// What may happen next.
@@ -66,6 +71,16 @@ enum Stage {
     Taking(Acquire, Step),
     Asleep(Acquire, u16),
     LettingGo(Release, ReleaseStep),
+    /// The operation has taken effect, and the thread does not know of it yet.
+    Hearing(Heard),
+}
+
+/// What an operation has brought, and for whom.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Heard {
+    Name(Find, u64),
+    Taking(Acquire, Reply),
+    LettingGo(Release, Reply),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -92,6 +107,7 @@ pub struct State {
     /// Who is in which lock's section.
     inside: Vec<(u64, usize)>,
     threads: Vec<Thread>,
+    far: bool,
     lost: bool,
     error: Option<&'static str>,
 }
@@ -115,6 +131,7 @@ impl State {
             words: vec![LockWord::FREE; setup.places],
             inside: Vec::new(),
             threads: setup.threads.iter().enumerate().map(thread).collect(),
+            far: setup.far,
             lost: false,
             error: None,
         }
@@ -131,7 +148,7 @@ impl State {
                 continue;
             }
             match &thread.stage {
-                Stage::Asleep(..) if !self.lost => {}
+                Stage::Asleep(..) if !self.lost && !self.far => {}
                 Stage::Taking(_, Step::Look) => actions.extend([Action::Step(t), Action::Tire(t)]),
                 _ => actions.push(Action::Step(t)),
             }
@@ -182,9 +199,10 @@ impl State {
 
     fn step(&mut self, setup: &Setup, t: usize, tired: bool) {
         let stage = std::mem::replace(&mut self.threads[t].stage, Stage::Idle);
-        match stage {
-            Stage::Idle => self.go_on(&setup.threads[t].1, t),
-            Stage::Finding(mut find, step) => {
+        let heard = match stage {
+            Stage::Idle => return self.go_on(&setup.threads[t].1, t),
+            Stage::Hearing(heard) => return self.hears(t, heard),
+            Stage::Finding(find, step) => {
                 let name = match step {
                     FindStep::Get(at) => self.names[at],
                     FindStep::Claim(at, name) => {
@@ -194,41 +212,61 @@ impl State {
                     }
                     FindStep::Found(_) | FindStep::Full => 0,
                 };
-                let next = find.next(Some(name));
-                self.finds(t, find, next);
+                Heard::Name(find, name)
             }
-            Stage::Taking(mut acquire, step) => {
+            Stage::Taking(acquire, step) => {
                 let word = &mut self.words[self.threads[t].lock.1];
                 let reply = match step {
                     _ if self.lost && !matches!(step, Step::CompareAndSwap { .. }) => Reply::Lost,
                     Step::CompareAndSwap { expected, new } => Reply::Word(swap(word, expected, new)),
                     Step::Look if tired => Reply::Tired(*word),
-                    // The system compares and puts to sleep in one step.
-                    Step::Sleep { seen, ticket } if word.seen() == seen => {
+                    // The system compares and puts to sleep in one step. Far away nobody compares.
+                    Step::Sleep { seen, ticket } if self.far || word.seen() == seen => {
                         self.threads[t].stage = Stage::Asleep(acquire, ticket);
                         return;
                     }
                     _ => Reply::Word(*word),
                 };
-                let had = acquire.ticket();
-                let next = acquire.next(reply);
-                self.takes(t, acquire, next, had);
+                Heard::Taking(acquire, reply)
             }
-            Stage::Asleep(mut acquire, _) => {
-                let next = acquire.next(Reply::Lost);
-                self.takes(t, acquire, next, None);
-            }
-            Stage::LettingGo(mut release, step) => {
+            Stage::Asleep(acquire, _) if self.lost => Heard::Taking(acquire, Reply::Lost),
+            Stage::Asleep(acquire, _) => Heard::Taking(acquire, Reply::Word(self.words[self.threads[t].lock.1])),
+            Stage::LettingGo(release, step) => {
                 let reply = match step {
                     ReleaseStep::CompareAndSwap { expected, new } => {
                         Reply::Word(swap(&mut self.words[self.threads[t].lock.1], expected, new))
                     }
                     ReleaseStep::Wake { ticket } => {
-                        self.wake(self.threads[t].lock.1, ticket);
+                        if !self.far {
+                            self.wake(self.threads[t].lock.1, ticket);
+                        }
                         Reply::Done
                     }
                     ReleaseStep::Released | ReleaseStep::NotHeld => Reply::Done,
                 };
+                Heard::LettingGo(release, reply)
+            }
+        };
+        if self.far {
+            self.threads[t].stage = Stage::Hearing(heard);
+        } else {
+            self.hears(t, heard);
+        }
+    }
+
+    /// The thread hears what its operation has brought, and comes to the next.
+    fn hears(&mut self, t: usize, heard: Heard) {
+        match heard {
+            Heard::Name(mut find, name) => {
+                let next = find.next(Some(name));
+                self.finds(t, find, next);
+            }
+            Heard::Taking(mut acquire, reply) => {
+                let had = acquire.ticket();
+                let next = acquire.next(reply);
+                self.takes(t, acquire, next, had);
+            }
+            Heard::LettingGo(mut release, reply) => {
                 let next = release.next(reply);
                 self.lets_go(t, release, next);
             }
@@ -280,7 +318,8 @@ impl State {
         let (lock, at) = self.threads[t].lock;
         if had.is_none() && acquire.ticket().is_some() {
             let ahead = u32::from(self.words[at].waiting());
-            self.threads[t].passed = (0, ahead * (u32::from(BYPASSES_MAX) + 1));
+            // Who holds the lock by then may hear of it later, where that takes time.
+            self.threads[t].passed = (0, ahead * (u32::from(BYPASSES_MAX) + 1) + u32::from(self.far));
         }
         match next {
             Step::Held(word) => {
@@ -290,6 +329,7 @@ impl State {
                 self.inside.push((lock, t));
                 let waits = |thread: &Thread| match &thread.stage {
                     Stage::Asleep(acquire, _) | Stage::Taking(acquire, _) => acquire.ticket().is_some(),
+                    Stage::Hearing(Heard::Taking(acquire, _)) => acquire.ticket().is_some(),
                     _ => false,
                 };
                 for thread in self.threads.iter_mut().filter(|thread| thread.lock.0 == lock && waits(thread)) {
@@ -351,8 +391,8 @@ fn swap(word: &mut LockWord, expected: LockWord, new: LockWord) -> LockWord {
     before
 }
 
-/// The job of a seed.
-pub fn setup(seed: u64) -> Setup {
+/// The job of a seed, whose operations are `far` ones or not.
+pub fn setup(seed: u64, far: bool) -> Setup {
     let mut rng = Rng::new(seed);
     let (nodes, locks) = (rng.between(1, 4), rng.between(1, 3));
     let long = rng.below(4) == 0;
@@ -375,12 +415,12 @@ pub fn setup(seed: u64) -> Setup {
         })
         .collect();
     let crash = (rng.below(3) == 0).then(|| rng.below(threads.len() as u64) as usize);
-    Setup { threads, places: if rng.below(2) == 0 { 5 } else { 64 }, crash }
+    Setup { threads, places: if rng.below(2) == 0 { 5 } else { 64 }, crash, far }
 }
 
 /// Runs a seed: what is wrong, if anything.
-pub fn run(seed: u64) -> Option<&'static str> {
-    let setup = setup(seed);
+pub fn run(seed: u64, far: bool) -> Option<&'static str> {
+    let setup = setup(seed, far);
     let mut rng = Rng::new(seed ^ 0x10c5);
     // In some runs one thread is slow, as one that sleeps is.
     let slow = (rng.below(2) == 0).then(|| rng.below(setup.threads.len() as u64) as usize);

@@ -50,8 +50,9 @@ pub struct PageArgs {
     #[arg(long, env = "COMEM_LOCK_TURNS", value_name = "on|off", default_value = "", hide_default_value = true,
           value_parser = switch_word)]
     pub lock_turns: String,
-    /// What a lock is: a token that nodes hand on, or a word that all of them reach (on one host, without hlrc and
-    /// scope). Arrivals at barriers go by messages, or are such words, too: auto, tokens or one-sided
+    /// What a lock is: a token that nodes hand on, or a word that all of them reach (on one host, or by --one-sided
+    /// ucx; without hlrc and scope). On one host arrivals at barriers go by messages, or are such words, too: auto,
+    /// tokens or one-sided
     #[arg(long, env = "COMEM_LOCKS", value_name = "auto|tokens|one-sided", default_value = "",
         hide_default_value = true,
           value_parser = kind_of_locks)]

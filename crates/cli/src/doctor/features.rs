@@ -326,8 +326,10 @@ fn ucx_in_words() -> String {
         [] => "no RDMA device: over tcp and shared memory, emulated".to_string(),
         names => format!("RDMA devices {}", names.join(", ")),
     };
+    // What a processor carries out costs more than the messages of tokens.
+    let locks = if rdma_devices().is_empty() { "; locks by --locks tokens" } else { ", perhaps --locks one-sided" };
     match Library::load().map(Library::version) {
-        Ok((major, minor, release)) => format!("libucp {major}.{minor}.{release}; {devices} (--one-sided ucx)"),
+        Ok((major, minor, release)) => format!("libucp {major}.{minor}.{release}; {devices} (--one-sided ucx{locks})"),
         Err(missing) => format!("no: {missing}; {devices}"),
     }
 }

@@ -59,6 +59,21 @@ impl LockTable {
         Ok(LockTable { view, _file: None })
     }
 
+    /// Where the table begins in this process, and its bytes.
+    pub fn whole(&self) -> (*mut u8, usize) {
+        (std::ptr::with_exposed_provenance_mut(self.view.start()), BYTES)
+    }
+
+    /// How far from the table's beginning the name at a place lies, in bytes.
+    pub fn name_offset(at: usize) -> u64 {
+        (at * PLACE_BYTES + std::mem::offset_of!(Place, name)) as u64
+    }
+
+    /// How far from the table's beginning the word at a place lies, in bytes.
+    pub fn word_offset(at: usize) -> u64 {
+        (at * PLACE_BYTES + std::mem::offset_of!(Place, word)) as u64
+    }
+
     fn place(&self, at: usize) -> &Place {
         assert!(at < PLACES, "the table has {PLACES} places");
         // SAFETY: within the view, which lives as long as this table, and aligned; any bytes will do, and all who share

@@ -244,7 +244,7 @@ impl Worker {
     /// When the library refuses: no transport reaches that node.
     pub fn accept(&self, invitation: &Invitation) -> io::Result<Peer> {
         let (functions, worker) = (self.functions(), self.lock());
-        let (mut endpoint, mut key) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let mut endpoint = std::ptr::null_mut();
         let mut connect = |error_mode| {
             let params = Padded::new(sys::EndpointParams {
                 field_mask: 7,
@@ -258,12 +258,27 @@ impl Worker {
         };
         // Through memory that processes share nobody hears of a peer's end; the job hears of it by itself.
         connect(1).or_else(|_| connect(0))?;
-        // SAFETY: the key is what the same node has packed; a handle is stored.
+        drop(worker);
+        self.peer(Held(endpoint), invitation)
+    }
+
+    /// Takes a further invitation of a node that has given one: to other memory of the same process.
+    ///
+    /// # Errors
+    /// When the library refuses.
+    pub fn accept_more(&self, peer: &Peer, invitation: &Invitation) -> io::Result<Peer> {
+        self.peer(peer.endpoint, invitation)
+    }
+
+    fn peer(&self, endpoint: Held, invitation: &Invitation) -> io::Result<Peer> {
+        let (functions, _worker) = (self.functions(), self.lock());
+        let mut key = std::ptr::null_mut();
+        // SAFETY: the key is what the endpoint's node has packed; a handle is stored.
         checked("reading a key", unsafe {
-            (functions.ucp_ep_rkey_unpack)(endpoint, invitation.key.as_ptr().cast(), &raw mut key)
+            (functions.ucp_ep_rkey_unpack)(endpoint.0, invitation.key.as_ptr().cast(), &raw mut key)
         })?;
         let (start, bytes) = (invitation.start, invitation.bytes);
-        Ok(Peer { endpoint: Held(endpoint), key: Held(key), start, bytes })
+        Ok(Peer { endpoint, key: Held(key), start, bytes })
     }
 
     /// Begins an operation on `buffer` and waits until it is done. `is_lost` says whether there is nobody to wait for

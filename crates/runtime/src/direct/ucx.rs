@@ -33,8 +33,19 @@ const ATTENDS: Duration = Duration::from_millis(100);
 pub(crate) struct Reached {
     worker: Worker,
     own: Invitation,
+    /// Where locks are one-sided: the table of this node's.
+    own_locks: Option<Invitation>,
     /// By node, this one too.
     peers: OnceLock<Vec<Peer>>,
+    /// The tables of locks, by node, where there are any.
+    lock_peers: OnceLock<Vec<Peer>>,
+}
+
+impl Reached {
+    /// What reaches the table of locks at a node, once all have met.
+    pub(crate) fn locks_of(&self, node: NodeId) -> Option<(&Worker, &Peer)> {
+        Some((&self.worker, self.lock_peers.get()?.get(node.index())?))
+    }
 }
 
 /// The operations of one thread on one region.
@@ -138,7 +149,7 @@ impl OneSided for Ucx<'_> {
     }
 }
 
-fn failed(what: &str) -> impl FnOnce(io::Error) -> Error {
+fn failed(what: &str) -> impl FnOnce(io::Error) -> Error + use<> {
     Error::system(format!("cannot {what} by UCX (--one-sided ucx)"))
 }
 
@@ -163,7 +174,14 @@ impl Node {
         let (start, bytes) = lines.whole();
         // SAFETY: the view of lines memory stays mapped for good, and all use it as memory of many threads.
         let own = unsafe { worker.invite(start, bytes) }.map_err(failed("let other nodes into lines memory"))?;
-        let _ = self.ucx.set(Reached { worker, own, peers: OnceLock::new() });
+        let tables = self.lock_tables().filter(|_| self.config.locks_go_by_ucx());
+        let own_locks = tables.map(|tables| {
+            let (start, bytes) = tables.own(self.me()).whole();
+            // SAFETY: the node keeps its table, which all use as memory of many threads.
+            unsafe { worker.invite(start, bytes) }.map_err(failed("let other nodes into the table of locks"))
+        });
+        let own_locks = own_locks.transpose()?;
+        let _ = self.ucx.set(Reached { worker, own, own_locks, peers: OnceLock::new(), lock_peers: OnceLock::new() });
         let node = self.clone();
         let attend = move || {
             while let (Some(reached), false) = (node.ucx.get(), node.is_ending()) {
@@ -177,17 +195,26 @@ impl Node {
 
     /// How other nodes reach this one's memory, as the body of a message.
     pub(crate) fn invitation(&self) -> Option<Vec<u8>> {
-        let Invitation { address, key, start, bytes } = &self.ucx.get()?.own;
-        let numbers = [address.len() as u64, *start, *bytes].map(u64::to_be_bytes);
-        Some([numbers.as_flattened(), address, key].concat())
+        let reached = self.ucx.get()?;
+        let mut body = Vec::new();
+        std::iter::once(&reached.own).chain(&reached.own_locks).for_each(|told| write_invitation(told, &mut body));
+        Some(body)
     }
 }
 
-fn read_invitation(body: &[u8]) -> Option<Invitation> {
-    let (numbers, rest) = body.split_first_chunk::<24>()?;
+fn write_invitation(Invitation { address, key, start, bytes }: &Invitation, body: &mut Vec<u8>) {
+    let numbers = [address.len() as u64, key.len() as u64, *start, *bytes].map(u64::to_be_bytes);
+    [numbers.as_flattened(), address, key].iter().for_each(|part| body.extend(*part));
+}
+
+/// Reads one invitation; what follows it stays.
+fn read_invitation(body: &mut &[u8]) -> Option<Invitation> {
+    let (numbers, rest) = body.split_first_chunk::<32>()?;
     let number = |at: usize| u64::from_be_bytes(numbers[8 * at..8 * at + 8].try_into().expect("eight bytes"));
-    let (address, key) = rest.split_at_checked(usize::try_from(number(0)).ok()?)?;
-    Some(Invitation { address: address.to_vec(), key: key.to_vec(), start: number(1), bytes: number(2) })
+    let (address, rest) = rest.split_at_checked(usize::try_from(number(0)).ok()?)?;
+    let (key, rest) = rest.split_at_checked(usize::try_from(number(1)).ok()?)?;
+    *body = rest;
+    Some(Invitation { address: address.to_vec(), key: key.to_vec(), start: number(2), bytes: number(3) })
 }
 
 impl Thread {
@@ -198,26 +225,66 @@ impl Thread {
     pub(crate) fn meet_by_ucx(&self) -> Result<()> {
         let node = self.home();
         let Some(reached) = node.ucx.get() else { return Ok(()) };
-        let accept = |of: NodeId| {
-            if of == node.me() {
-                return reached.worker.accept(&reached.own).map_err(failed("reach this node's own memory"));
+        let (mut peers, mut lock_peers) = (Vec::new(), Vec::new());
+        for of in NodeId::all(node.nodes()) {
+            let (lines, locks) = self.invited_by(of, reached)?;
+            let unreached = || failed(&format!("reach the memory of {}", node.name_of(of)));
+            let peer = reached.worker.accept(&lines).map_err(unreached()).map_err(|e| node.loss_or(e))?;
+            if let Some(locks) = locks {
+                lock_peers.push(reached.worker.accept_more(&peer, &locks).map_err(unreached())?);
             }
-            node.expect_answer(self.slot());
-            let target = Target::Request { node: of, origin: Origin::Caller };
-            self.stepping(|out| out.send(target, &Message::Invite));
-            let body = loop {
-                match node.take_answer(self.slot()) {
-                    Some(body) => break body,
-                    None => self.wait(Waiting::Operations(of))?,
-                }
-            };
-            let nonsense = || node.violation(of, "told nonsense of how its memory is reached");
-            let invitation = read_invitation(&body).filter(|told| told.bytes == reached.own.bytes);
-            let peer = reached.worker.accept(&invitation.ok_or_else(nonsense)?);
-            peer.map_err(failed(&format!("reach the memory of {}", node.name_of(of)))).map_err(|e| node.loss_or(e))
-        };
-        let peers = NodeId::all(node.nodes()).map(accept).collect::<Result<Vec<Peer>>>()?;
+            peers.push(peer);
+        }
         let _ = reached.peers.set(peers);
+        if reached.own_locks.is_some() {
+            let _ = reached.lock_peers.set(lock_peers);
+        }
         Ok(())
+    }
+
+    /// A node's invitations: to its lines memory, and to its table of locks where there are such.
+    fn invited_by(&self, of: NodeId, reached: &Reached) -> Result<(Invitation, Option<Invitation>)> {
+        let node = self.home();
+        if of == node.me() {
+            return Ok((reached.own.clone(), reached.own_locks.clone()));
+        }
+        node.expect_answer(self.slot());
+        let target = Target::Request { node: of, origin: Origin::Caller };
+        self.stepping(|out| out.send(target, &Message::Invite));
+        let body = loop {
+            match node.take_answer(self.slot()) {
+                Some(body) => break body,
+                None => self.wait(Waiting::Operations(of))?,
+            }
+        };
+        let nonsense = || node.violation(of, "told nonsense of how its memory is reached");
+        let mut rest = &body[..];
+        let like = |own: &Invitation, told: Option<Invitation>| {
+            told.filter(|told| told.bytes == own.bytes).ok_or_else(nonsense)
+        };
+        let lines = like(&reached.own, read_invitation(&mut rest))?;
+        let locks = reached.own_locks.as_ref().map(|own| like(own, read_invitation(&mut rest))).transpose()?;
+        if rest.is_empty() { Ok((lines, locks)) } else { Err(nonsense()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invitations_that_follow_one_another_are_read_and_cut_ones_are_not() {
+        let lines = Invitation { address: vec![1, 2, 3], key: vec![4; 70], start: 1 << 44, bytes: 1 << 42 };
+        let locks = Invitation { address: vec![], key: vec![5], start: 4096, bytes: 1 << 26 };
+        let mut body = Vec::new();
+        [&lines, &locks].iter().for_each(|told| write_invitation(told, &mut body));
+        let mut rest = &body[..];
+        assert_eq!([read_invitation(&mut rest), read_invitation(&mut rest)], [Some(lines), Some(locks)]);
+        assert_eq!((rest, read_invitation(&mut rest)), (&[][..], None));
+        for len in 0..32 + 3 + 70 {
+            assert_eq!(read_invitation(&mut &body[..len]), None, "{len} bytes");
+        }
+        body[..8].fill(0xff);
+        assert_eq!(read_invitation(&mut &body[..]), None, "an address that is longer than the message");
     }
 }

@@ -266,7 +266,7 @@ impl Thread {
             }
             let slot = self.slot;
             match self.node.lock_tables() {
-                Some(tables) => drop(self.lets_go(tables, lock)),
+                Some(tables) => _ = self.lets_go(tables, lock)?,
                 None => self
                     .stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.hand_back(cx, lock, slot))),
             }
@@ -330,7 +330,7 @@ impl Thread {
         self.node.serve_at_call(self.slot, Some(lock));
         self.node.tell_gathered(self.slot, self.slot);
         match self.node.lock_tables() {
-            Some(tables) if self.lets_go(tables, lock) => {}
+            Some(tables) if self.lets_go(tables, lock)? => {}
             Some(_) => return Err(self.holds_it_not(lock)),
             None if self.node.lock_room(lock).put_down(lock, self.slot, || self.node.mark()) => {}
             None => self.give_lock(lock)?,

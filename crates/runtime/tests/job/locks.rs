@@ -156,6 +156,9 @@ fn what_one_sided_locks_cannot_do_is_refused_in_a_sentence() {
     let udp = [("COMEM_BACKBONE", "udp"), MSI, ("COMEM_LOCKS", "one-sided")];
     let needs = "needs nodes that reach one another's memory, and the backbone is udp";
     refused(&start("locks-one-takes", 2, &udp, &[]).finish(), 3, needs);
+    // Without memory of lines there is nothing for UCX to reach.
+    let ucx = [&udp[..], &[("COMEM_ONE_SIDED", "ucx")]].concat();
+    refused(&start("locks-one-takes", 2, &ucx, &[]).finish(), 3, "with --engine direct --one-sided ucx");
     let own = [(1, "COMEM_LOCKS", "tokens")];
     let differ = start("locks-one-takes", 2, &[SHM, MSI, (TIMES, "1")], &own).finish();
     assert!(differ.statuses.iter().all(|status| *status != Some(0)), "{differ:#?}");

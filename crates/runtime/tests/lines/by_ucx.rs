@@ -1,6 +1,6 @@
 //! The same programs where one-sided operations go by UCX, over transports that need no adapter.
 
-use super::{all_well, counter, direct, roles};
+use super::{Outcome, all_well, counter, direct, roles};
 use comem_net::ucx::Library;
 use std::path::Path;
 
@@ -66,6 +66,83 @@ fn a_node_that_is_killed_with_an_entry_locked_is_named() {
             let said = &outcome.failures[&node];
             assert!(said.contains("node 0 (host "), "node {node} said {said:?}: {outcome:#?}");
         }
+    }
+}
+
+/// The settings of a job whose locks are words that are reached over these transports.
+fn words<'a>(transports: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    [&settings(transports, "64")[..], &[("COMEM_LOCKS", "one-sided")], more].concat()
+}
+
+/// The sum of a counter of locks over all nodes.
+fn of_locks(outcome: &Outcome, name: &str) -> u64 {
+    outcome.stats.values().map(|stats| stats[name].as_u64().expect("a counter")).sum()
+}
+
+/// One operation takes the lock and one lets it go. The first time its place is looked for: a name is read and put down.
+#[test]
+fn a_free_lock_costs_two_operations_at_its_home_and_its_home_nothing() {
+    if !is_there() {
+        return;
+    }
+    for (transports, times, operations) in
+        [(TRANSPORTS[0], "0", 0), (TRANSPORTS[0], "1", 4), (TRANSPORTS[0], "200", 402), (TRANSPORTS[1], "200", 402)]
+    {
+        let outcome = direct("lock-taken", 2, &words(transports, &[(roles::TIMES, times)])).finish();
+        all_well(&outcome);
+        assert_eq!(of_locks(&outcome, "lock_operations"), operations, "{:?}", outcome.stats);
+        assert_eq!(outcome.stats[&0]["lock_operations"], 0, "its home takes no part");
+        for name in ["lock_waits", "lock_wakes", "lock_remote"] {
+            assert_eq!(of_locks(&outcome, name), 0, "{name}: {:?}", outcome.stats);
+        }
+    }
+    // Nodes that map one another's memory need no library for their locks: a name to look at, each time.
+    let mapped = words(TRANSPORTS[1], &[(roles::TIMES, "200"), ("COMEM_BACKBONE", "shm")]);
+    let outcome = direct("lock-taken", 2, &mapped).finish();
+    all_well(&outcome);
+    assert_eq!(of_locks(&outcome, "lock_operations"), 601, "{:?}", outcome.stats);
+}
+
+#[test]
+fn sums_of_four_nodes_under_locks_by_ucx_add_up() {
+    if !is_there() {
+        return;
+    }
+    // Lines under msi go by messages: what is lost here, locks have lost.
+    let by_messages = [("COMEM_ENGINE", "msi"), ("COMEM_DETECTOR", "inline")];
+    for (transports, threads, wait) in [(TRANSPORTS[0], "1", "auto"), (TRANSPORTS[1], "2", "block")] {
+        let env = [&by_messages[..], &[("COMEM_THREADS", threads), ("COMEM_WAIT", wait)]].concat();
+        let env = words(transports, &env);
+        let outcome = direct("sections", 4, &env).finish();
+        all_well(&outcome);
+        assert!(of_locks(&outcome, "lock_waits") > 0, "{:?}", outcome.stats);
+        assert_eq!(counter(&outcome, "remote_fetch_and_sets"), 0, "no operation but those of locks");
+        assert_eq!(of_locks(&outcome, "lock_remote"), 0, "no token: {:?}", outcome.stats);
+    }
+}
+
+/// Words that a processor reaches for others cost more than tokens.
+#[test]
+fn locks_are_tokens_unless_words_by_ucx_are_asked_for() {
+    if is_there() {
+        let outcome = direct("lock-taken", 2, &[&settings(TRANSPORTS[0], "64")[..], &[(roles::TIMES, "9")]].concat());
+        let outcome = outcome.finish();
+        all_well(&outcome);
+        assert_eq!((of_locks(&outcome, "lock_operations"), of_locks(&outcome, "lock_remote")), (0, 1));
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_with_locks_held_is_named() {
+    for transports in TRANSPORTS {
+        if !is_there() {
+            return;
+        }
+        let mut job = direct("lock-kept", 3, &words(transports, &[]));
+        job.tells_ends = true;
+        let outcome = job.finish();
+        assert_eq!(outcome.statuses, [Some(4), None, Some(4)], "{outcome:#?}");
+        assert!([0, 2].iter().all(|node| outcome.failures[node].contains("node 1 (host ")), "{outcome:#?}");
     }
 }
 

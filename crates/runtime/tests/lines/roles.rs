@@ -4,6 +4,7 @@ use crate::checked::{Words, entry, play as run};
 use crate::network;
 use comem::heap::{Homes, PageEngine, RegionOptions};
 use comem::{Comem, LockId, NodeId};
+use comem_protocol::ids::manager_of;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ pub fn play(role: &str, comem: Comem) {
         "killed" => killed(comem),
         "interrupted" => interrupted(comem),
         "sections" => sections(comem),
+        "lock-taken" => lock_taken(comem),
+        "lock-kept" => lock_kept(comem),
         _ if role.starts_with("forges-") => network::forge(comem, role),
         _ => panic!("there is no role {role}"),
     }
@@ -78,6 +81,47 @@ fn sections(comem: Comem) {
         let all = (t.count() * each) as u64;
         assert_eq!((words.load(0), (1..4).map(|at| words.load(at)).sum::<u64>()), (all, all));
         t.barrier();
+    });
+}
+
+/// How often the role `lock-taken` takes its lock.
+pub const TIMES: &str = "COMEM_TEST_TIMES";
+
+/// A lock whose home is a node, in a job of `nodes`.
+fn lock_at(node: u16, nodes: usize) -> LockId {
+    (0..).map(LockId).find(|lock| manager_of(lock.0, nodes) == NodeId(node)).expect("some lock")
+}
+
+/// Node 1 takes a lock of node 0 again and again. Nobody else does anything.
+fn lock_taken(comem: Comem) {
+    let times: usize = std::env::var(TIMES).expect("how often").parse().expect("a number");
+    let lock = lock_at(0, comem.nodes());
+    run(comem, |t| {
+        if t.node() == NodeId(1) {
+            (0..times).for_each(|_| t.locked(lock, || ()));
+        }
+        t.barrier();
+    });
+}
+
+/// Node 1 is killed while it holds two locks. For one of them node 0 waits, and its word is lost. For the other node 2
+/// waits, and its word is at node 0.
+fn lock_kept(comem: Comem) {
+    let locks = [1, 0].map(|home| lock_at(home, comem.nodes()));
+    run(comem, |t| {
+        if t.node() == NodeId(1) {
+            locks.iter().for_each(|lock| t.lock(*lock));
+        }
+        t.barrier();
+        match t.node() {
+            NodeId(1) => {
+                // By then the others mostly wait. Whether they do or not, they have to end.
+                std::thread::sleep(Duration::from_millis(300));
+                // SAFETY: a signal to this process, which ends it.
+                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+            }
+            node => t.lock(locks[node.index() / 2]),
+        }
     });
 }
 
