@@ -31,7 +31,7 @@ pub struct Scenario {
     pub lone: bool,
     /// Whether a region is freed, whatever the seed says.
     pub frees: bool,
-    /// Whether requests for locks are deferred, whatever the seed says.
+    /// Whether requests for locks are deferred, by numbers that the seed draws.
     pub schedules: bool,
     /// Keep a line for everything that happens.
     pub trace: bool,
@@ -108,9 +108,8 @@ impl Scenario {
         let mut layout = self.layout(rng);
         layout.takes = layout.memory.0 && seed % 2 == 1;
         layout.wants = seed.is_multiple_of(3);
-        let draws = self.schedules || seed % 4 >= 2;
         layout.schedule =
-            if draws { schedule::drawn(&mut Rng::new(seed ^ 0x70e2)) } else { schedule::quiet(layout.wants) };
+            if self.schedules { schedule::drawn(&mut Rng::new(seed ^ 0x70e2)) } else { schedule::quiet(layout.wants) };
         layout.all_found = seed % 3 == 1;
         layout.idles = seed.is_multiple_of(5);
         layout.compares = seed / 2 % 3 == 1;
