@@ -12,7 +12,7 @@ use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::lock_schedule::{
-    Deferred, LockSchedule, NodeState, Request, Slice, TokenState, Tuning, Way, incremental_close,
+    DeferralInputs, Deferred, LockSchedule, Request, Slice, TokenState, Tuning, Way, incremental_close,
 };
 use comem_protocol::node::route::{self, Origin};
 use comem_protocol::outbox::Outbox;
@@ -89,7 +89,7 @@ struct State<'a> {
     shared: Option<&'a Shared>,
 }
 
-impl NodeState for State<'_> {
+impl DeferralInputs for State<'_> {
     fn is_idle(&mut self) -> bool {
         self.node.is_at_rest()
     }

@@ -10,7 +10,7 @@ use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::{self, Engine, Permission, UnitMemory};
 use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
-use comem_protocol::lock_schedule::{LockSchedule, NodeState, Request, Tuning};
+use comem_protocol::lock_schedule::{DeferralInputs, LockSchedule, Request, Tuning};
 use comem_protocol::node::route::{Origin, Rooms, dispatch};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::Barrier;
@@ -190,7 +190,7 @@ impl Node {
     }
 }
 
-impl NodeState for Node {
+impl DeferralInputs for Node {
     fn is_idle(&mut self) -> bool {
         self.idles()
     }

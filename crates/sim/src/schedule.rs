@@ -3,7 +3,7 @@
 
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{LockId, NodeId, Slot};
-use comem_protocol::lock_schedule::{Deferred, LockSchedule, NodeState, Request, TokenState, Tuning, Way};
+use comem_protocol::lock_schedule::{DeferralInputs, Deferred, LockSchedule, Request, TokenState, Tuning, Way};
 use comem_protocol::node::route::{self, Origin, Rooms, dispatch};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::Mark;
@@ -81,7 +81,7 @@ pub(crate) fn drawn(rng: &mut Rng) -> Tuning {
 }
 
 /// A node that runs the schedule, driven as the runtime drives it.
-pub(crate) trait Scheduled: Rooms + NodeState + Sized {
+pub(crate) trait Scheduled: Rooms + DeferralInputs + Sized {
     /// This node, and how many threads it has.
     fn who(&self) -> (NodeId, usize);
     /// The machine.

@@ -178,7 +178,7 @@ impl<'a> Request<'a> {
 }
 
 /// What the schedule asks of its node, where the answer matters.
-pub trait NodeState {
+pub trait DeferralInputs {
     /// Whether all threads of the node wait for what others do, and none of them for a lock: none takes a lock soon.
     fn is_idle(&mut self) -> bool;
     /// Whether the message tells of a release beyond the barrier at which the node is.
@@ -225,7 +225,12 @@ impl LockSchedule {
 
     /// Whether a message of another node waits, and for what. The caller defers it then, before anything else happens
     /// here.
-    pub fn should_defer(&mut self, request: &Request<'_>, now: Time, node: &mut impl NodeState) -> Option<DeferReason> {
+    pub fn should_defer(
+        &mut self,
+        request: &Request<'_>,
+        now: Time,
+        node: &mut impl DeferralInputs,
+    ) -> Option<DeferReason> {
         if let Some(reason) = self.keeps_token(request, now, node) {
             return Some(reason);
         }
@@ -237,7 +242,7 @@ impl LockSchedule {
     }
 
     /// Whether a token stays here although another node asks for it.
-    fn keeps_token(&mut self, request: &Request<'_>, now: Time, node: &mut impl NodeState) -> Option<DeferReason> {
+    fn keeps_token(&mut self, request: &Request<'_>, now: Time, node: &mut impl DeferralInputs) -> Option<DeferReason> {
         if !self.tuning.defers {
             return None;
         }

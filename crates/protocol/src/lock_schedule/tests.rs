@@ -21,7 +21,7 @@ struct Around {
     long: Option<Vec<PageNo>>,
 }
 
-impl NodeState for Around {
+impl DeferralInputs for Around {
     fn is_idle(&mut self) -> bool {
         self.idle
     }

@@ -6,13 +6,13 @@ use crate::schedule::{Scheduled, Waits};
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::ids::{LockId, NodeId, Slot};
-use comem_protocol::lock_schedule::{LockSchedule, NodeState, Request, Slice, Tuning, incremental_close};
+use comem_protocol::lock_schedule::{DeferralInputs, LockSchedule, Request, Slice, Tuning, incremental_close};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::Mark;
 use comem_protocol::sync::lock::{Acquire, Locks};
 use comem_protocol::time::{Span, Time};
 
-impl NodeState for Node {
+impl DeferralInputs for Node {
     fn is_idle(&mut self) -> bool {
         self.idles()
     }
