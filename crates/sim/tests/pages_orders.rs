@@ -8,7 +8,7 @@ use comem_sim::pages::small::{cases, in_turn};
 fn first_failure(name: &str, delays: usize) -> Option<(Ways, Explored)> {
     let all = Ways::all().into_iter().flat_map(|ways| cases(ways).into_iter().map(move |case| (ways, case)));
     all.filter(|(_, case)| case.name == name)
-        .flat_map(|(ways, case)| (0..2).map(move |seed| (ways, case.explore(seed, delays))))
+        .flat_map(|(ways, case)| (0..16).map(move |seed| (ways, case.explore(seed, delays))))
         .find(|(_, explored)| explored.failure.is_some())
 }
 
