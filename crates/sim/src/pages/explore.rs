@@ -62,6 +62,7 @@ impl Ways {
             takes: self.takes,
             wants: false,
             schedule: quiet(true),
+            closes_early: false,
             idles: false,
             compares: false,
             pushes: (!self.takes).then_some(1),

@@ -38,6 +38,8 @@ pub struct Layout {
     pub wants: bool,
     /// The numbers by which nodes schedule their locks.
     pub schedule: Tuning,
+    /// Whether nodes end intervals where nothing demands it, too.
+    pub closes_early: bool,
     /// Whether pages are laid aside.
     pub idles: bool,
     /// Whether home pages that are written again and again are compared, as few of many are, or their notes count as those of many do.

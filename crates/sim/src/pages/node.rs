@@ -20,6 +20,7 @@ use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::coherence::pages::node::diffs::DiffBatch;
 use comem_protocol::coherence::pages::node::invalidate::{end_copy, fetch_again};
 use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
@@ -296,6 +297,17 @@ impl Pages {
         }
     }
 
+    /// Where the layout says so, ends an interval of what was written to one chunk, now and then: as if the token of
+    /// another lock had left. What was written before a critical section is then in an interval of its own.
+    fn may_close_early(&mut self) {
+        let chunks = self.active.chunks();
+        if !self.layout.closes_early || !self.ledger.may_close() || chunks.is_empty() {
+            return;
+        }
+        let first = self.chunks[chunks[self.rng.below(chunks.len() as u64) as usize]].shape().first;
+        self.in_ledger(|pages, ledger| close_tables(pages, ledger, (&[first], false), CloseReason::Else));
+    }
+
     /// Another thread that closes an interval lays aside what is around this page, now and then.
     pub(super) fn lay_aside(&mut self, page: PageNo) {
         if self.layout.idles && self.rng.below(8) == 0 {
@@ -448,6 +460,9 @@ impl Node {
         self.answers = answers;
         (self.pages.caller, self.pages.now) = (origin.caller, now);
         self.pages.active.goes_on(origin.caller);
+        if let Message::LockRequest { .. } | Message::LockForward { .. } = message {
+            self.pages.may_close_early();
+        }
         if self.defers(now, &message, origin, body) {
             return Ok(());
         }

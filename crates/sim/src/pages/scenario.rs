@@ -172,6 +172,7 @@ impl Scenario {
             takes: false,
             wants: false,
             schedule: schedule::quiet(false),
+            closes_early: false,
             idles: false,
             compares: false,
             pushes: None,
