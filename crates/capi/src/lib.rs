@@ -15,7 +15,7 @@
 //! | [`globals`] | the program's global variables as shared memory |
 //! | [`inline`] | what code checked by `comem-cc --inline` calls |
 //! | [`sync`] | barrier, locks, flags, reductions |
-//! | [`desk`] | semaphores, condition variables, reader-writer locks |
+//! | [`sync_objects`] | semaphores, condition variables, reader-writer locks |
 //! | [`message`] | post, receive, poll |
 //! | [`process`] | the process model of PARMACS (`comem_parmacs.h`) |
 //! | [`compat`] | the interfaces of JIAJIA, TreadMarks and Quarks, and SPLASH-4's atomics |
@@ -25,7 +25,6 @@ mod array;
 mod atomic;
 mod buffer;
 mod compat;
-mod desk;
 mod early_exit;
 mod failure;
 mod globals;
@@ -37,4 +36,5 @@ mod options;
 mod output;
 mod process;
 mod sync;
+mod sync_objects;
 mod variable;

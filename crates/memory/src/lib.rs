@@ -5,7 +5,6 @@
 //! invalidation ([`guard`]). The detectors of pages: memory whose accesses fault or are noted by the kernel ([`pages`]).
 #![warn(missing_docs)]
 
-pub mod ahead;
 pub mod atomic;
 pub mod copy;
 pub mod diff;
@@ -13,6 +12,7 @@ pub mod guard;
 pub mod lines;
 pub mod mapping;
 pub mod pages;
+pub mod prefetch_hint;
 pub mod segments;
 pub mod twins;
 

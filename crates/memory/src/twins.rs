@@ -127,7 +127,7 @@ impl Twins {
         let mut free = self.pool.lock();
         let size = free.size(bytes);
         if let Some(block) = size.warm.last().or(size.fresh.last()) {
-            crate::ahead::of_writes(block.0.as_ptr(), bytes);
+            crate::prefetch_hint::of_writes(block.0.as_ptr(), bytes);
         }
     }
 

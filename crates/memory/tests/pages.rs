@@ -236,7 +236,7 @@ fn peeking_names_what_a_collection_would_and_leaves_it_there() {
         assert_eq!(s.collect(600..700), [600..601], "it was still noted");
         assert_eq!(peek(), [3..4, 1_099..1_100]);
         let (mut seen, mut looked) = (vec![7..8], Vec::new());
-        s.arena.disregard(100..1_000);
+        s.arena.untrack(100..1_000);
         s.arena.peek(0..1_200, &mut seen, |span, found| looked.push((span, found.to_vec()))).unwrap();
         assert_eq!(
             looked,
@@ -332,13 +332,13 @@ fn peeking_passes_over_what_is_disregarded_until_it_is_mapped_or_protected_again
             seen
         };
         s.arena.map_write(0..8).unwrap();
-        s.arena.disregard(2..6);
+        s.arena.untrack(2..6);
         assert_eq!(peek(), [0..2, 6..8]);
         s.arena.map_read(2..3).unwrap();
         s.arena.protect(4..5).unwrap();
         (2..5).for_each(|page| s.store(page, 1));
         assert_eq!(peek(), [0..3, 4..5, 6..8]);
-        s.arena.regard(5..6);
+        s.arena.track(5..6);
         assert_eq!(peek(), [0..3, 4..8], "it was written before");
         assert_eq!(s.collect(0..8), [0..8], "the notes are there all the same");
     });
@@ -518,12 +518,12 @@ fn an_arena_is_refused_where_something_is_mapped_and_for_crooked_sizes() {
             assert_eq!(kind(s.arena.unmap(pages.clone())), std::io::ErrorKind::InvalidInput);
             assert_eq!(kind(s.arena.discard(pages.clone())), std::io::ErrorKind::InvalidInput);
             // Wishes, and looks ahead, pass over what there is not.
-            s.arena.disregard(pages.clone());
-            s.arena.regard(pages.clone());
+            s.arena.untrack(pages.clone());
+            s.arena.track(pages.clone());
             s.arena.prepare(pages.clone());
             s.arena.look_ahead(pages.clone());
-            s.arena.meet(pages);
-            s.arena.meet(2..u32::MAX);
+            s.arena.prefault_service_view(pages);
+            s.arena.prefault_service_view(2..u32::MAX);
         }
     });
 }

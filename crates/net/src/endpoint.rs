@@ -19,9 +19,9 @@
 //! The crate `quinn-udp` does batches too, but neither waits nor reports closed ports, and always pays for the
 //! control messages of QUIC (packet information, congestion marks) that nobody here reads; hence our own wrappers.
 
+use crate::connected_senders::ConnectedSenders;
 use crate::select::{self, PortChoice};
 use crate::sys::{self, Readiness, Waits};
-use crate::ways::Ways;
 use crate::{BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, Datagrams, Interface, Listener, Received, Wait};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -80,7 +80,7 @@ impl Lengths {
 pub struct Endpoint {
     socket: UdpSocket,
     local: SocketAddr,
-    ways: Ways,
+    ways: ConnectedSenders,
     coalesce: bool,
     /// Of datagrams that say so.
     lengths: Option<Lengths>,
@@ -109,7 +109,7 @@ impl Endpoint {
         Ok(Endpoint {
             socket,
             local,
-            ways: Ways::new(),
+            ways: ConnectedSenders::new(),
             coalesce: offload.coalesce,
             lengths: None,
             segment: AtomicBool::new(offload.segment),

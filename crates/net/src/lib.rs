@@ -24,6 +24,7 @@
 pub mod backbone;
 pub mod capture;
 pub mod clock;
+mod connected_senders;
 pub mod endpoint;
 pub mod faulty;
 pub mod multicast;
@@ -33,7 +34,6 @@ pub mod shm;
 mod sys;
 pub mod threads;
 pub mod ucx;
-mod ways;
 
 pub use backbone::{Backbone, BackboneChoice};
 pub use capture::{Capture, Captured};

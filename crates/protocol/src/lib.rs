@@ -20,13 +20,13 @@
 pub mod auth;
 pub mod coherence;
 pub mod faults;
+mod hash_map;
 pub mod ids;
 pub mod link;
 pub mod lock_schedule;
 pub mod node;
 pub mod outbox;
 pub mod rules;
-mod spread;
 pub mod sync;
 pub mod time;
 pub mod wire;

@@ -210,7 +210,7 @@ pub enum Rule {
     /// Diffs of pages that came with a token are applied after those that the pages had in them.
     DiffsFollowWhatTheyNeed,
     /// A page that is laid aside is taken from the threads before it is looked whether it was written.
-    AsideLooksAfterUnmap,
+    UntrackingScansAfterUnmap,
     /// A home page whose note was left counts as written while others hold copies, whatever it looks like.
     LeftNotesCount,
     /// Others get of a home page that is compared what they were last told of, not what its threads are making of it.
@@ -222,7 +222,7 @@ pub enum Rule {
     /// A page that was mapped before its bytes came is unmapped again if they are not wanted.
     UnwantedPagesAreTakenBack,
     /// When its bytes have come, what is written to a page that was mapped before concerns others, whoever has passed it over meanwhile.
-    EarlyPagesAreRegarded,
+    PremappedPagesAreTracked,
     /// What an atomic operation has changed at its home is named in the next interval of the node that asked.
     AtomicsAreTold,
     /// The copy of a page ends on the node that has an atomic operation carried out at its home.
@@ -240,7 +240,7 @@ pub enum Rule {
     /// So does a signal of a thread that holds no lock.
     SignalsTell,
     /// So does who comes to a meeting.
-    MeetingsTell,
+    SubsetBarriersCarryNotices,
     /// Who ends a read under a reader-writer lock tells of what was written before, as who ends a write does.
     ReadersTell,
     /// Who is given something at a desk is told what releases have said of it.
@@ -352,13 +352,13 @@ impl Rule {
         Rule::CarriedCopiesAreReleased,
         Rule::HomesCarryWhatIsApplied,
         Rule::DiffsFollowWhatTheyNeed,
-        Rule::AsideLooksAfterUnmap,
+        Rule::UntrackingScansAfterUnmap,
         Rule::LeftNotesCount,
         Rule::ComparedPagesGoOutAsTold,
         Rule::DiffsEndComparisons,
         Rule::LoneThreadsMapEarly,
         Rule::UnwantedPagesAreTakenBack,
-        Rule::EarlyPagesAreRegarded,
+        Rule::PremappedPagesAreTracked,
         Rule::AtomicsAreTold,
         Rule::AtomicsEndCopies,
         Rule::LazyAcquiresCatchUp,
@@ -367,7 +367,7 @@ impl Rule {
         Rule::PostsTell,
         Rule::GivesTell,
         Rule::SignalsTell,
-        Rule::MeetingsTell,
+        Rule::SubsetBarriersCarryNotices,
         Rule::ReadersTell,
         Rule::GivenThingsAreToldOf,
         Rule::ManagersHear,

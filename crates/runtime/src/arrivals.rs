@@ -210,9 +210,9 @@ impl Thread {
                 Step::AddSleeper => {
                     node.goes_on()?;
                     // Nobody waits for this thread to be patient: it may sleep for long.
-                    node.settle(slot);
+                    node.flush_wakeups(slot);
                     node.lets_go_at_rest(slot);
-                    node.look_whether_in_vain(slot, why, since)?;
+                    node.look_whether_unanswered(slot, why, since)?;
                     self.carry_out(table, step)
                 }
                 Step::Sleep(events) => {

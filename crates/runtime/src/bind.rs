@@ -94,17 +94,17 @@ const MOVES_NS: u64 = 500_000;
 
 /// The cores that a thread comes back to.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct CpuSet {
     cores: Vec<usize>,
     allowed: Vec<usize>,
     moved: Cell<Option<Time>>,
 }
 
-impl Own {
+impl CpuSet {
     /// Of a node's share of the allowed cores, the part of thread `index` of `threads`.
-    pub(crate) fn of(share_of_node: &[usize], allowed: &[usize], index: usize, threads: usize) -> Own {
+    pub(crate) fn of(share_of_node: &[usize], allowed: &[usize], index: usize, threads: usize) -> CpuSet {
         let cores = share_of_node[share(share_of_node.len(), index % threads, threads)].to_vec();
-        Own { cores, allowed: allowed.to_vec(), moved: Cell::new(None) }
+        CpuSet { cores, allowed: allowed.to_vec(), moved: Cell::new(None) }
     }
 
     /// Moves the calling thread there if it runs elsewhere; it may run everywhere afterwards, as before. A thread that somebody
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_thread_comes_back_to_its_part_of_the_share() {
         let all = allowed_cores();
-        let own = Own::of(&all, &all, 0, all.len());
+        let own = CpuSet::of(&all, &all, 0, all.len());
         let last = *all.last().expect("this thread runs somewhere");
         let away = move |hold: bool| {
             stay_on(&[last]).unwrap();
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn threads_of_a_node_come_back_to_parts_of_its_share() {
-        let part = |share: &[usize], index| Own::of(share, &[0, 1, 2, 3], index, 2).cores;
+        let part = |share: &[usize], index| CpuSet::of(share, &[0, 1, 2, 3], index, 2).cores;
         assert_eq!((part(&[2, 3], 0), part(&[2, 3], 1)), (vec![2], vec![3]));
         assert_eq!((part(&[1, 2, 3], 0), part(&[1, 2, 3], 2)), (vec![1, 2], vec![1, 2]));
     }

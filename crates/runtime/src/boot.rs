@@ -4,15 +4,15 @@
 
 use crate::config::Config;
 use crate::control::{self, ControlReader, ControlWriter, FromNode, Job, ToNode};
-use crate::ear::{Ear, next_message, next_message_within};
 use crate::error::{Error, Result};
 use crate::io::{Parts, Wire};
 use crate::keys;
+use crate::launcher_link::{LauncherLink, next_message, next_message_within};
 use crate::locks::LockTables;
 use crate::node::Node;
 use crate::report;
 use crate::service;
-use crate::shared::{Place, Shared, fault, hooks, space};
+use crate::shared::{Place, Shared, address_space, fault, hooks};
 use crate::thread::Thread;
 use comem_memory::lines::barrier;
 use comem_memory::pages::Detector;
@@ -46,7 +46,7 @@ const LOOPBACK_DATAGRAM: usize = 65_507;
 /// Datagrams on a network whose other links are not known.
 const NETWORK_DATAGRAM: usize = 1472;
 /// How long start-up goes without looking whether the launcher has said something.
-const PATIENCE: Duration = Duration::from_millis(50);
+const LAUNCHER_POLL: Duration = Duration::from_millis(50);
 /// How often a node looks whether node zero has left the job's key.
 const KEY_LOOK: Duration = Duration::from_millis(10);
 /// A node that nobody launched says after this long whom it waits for; after twice as long where nodes first look for each other.
@@ -73,9 +73,9 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
         return Err(started());
     }
     if spare && config.nodes == 1 {
-        config.seats = THREADS_MAX;
+        config.thread_slots = THREADS_MAX;
     } else if crate::host::host().is_some() {
-        config.seats = config.threads.max(crate::host::SEATS) + crate::host::COMMON_SEATS;
+        config.thread_slots = config.threads.max(crate::host::CALLER_SLOTS) + crate::host::COMMON_SLOTS;
     }
     if let Some((name, size)) = control::foreign_launcher() {
         return Err(Error::Start(format!(
@@ -124,7 +124,7 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
             members: vec![(host_name(), std::process::id())],
             group: None,
         },
-        config.seats,
+        config.thread_slots,
     );
     config.backbone = BackboneChoice::Auto;
     let node = Node::new(config, clock, wire, None, None);
@@ -144,21 +144,21 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
 /// Agrees with the other nodes on where the shared heap lies, and makes it. Where that cannot be, the program runs without: only
 /// allocating fails.
 fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
-    let detector = space::choose_detector(&node.config);
+    let detector = address_space::choose_detector(&node.config);
     let units_stay = !detector.as_ref().is_ok_and(|chosen| *chosen == Detector::Mprotect);
-    let mut offers = space::offers(node.config.heap).to_vec();
-    offers.push(i64::from(units_stay));
+    let mut directory = address_space::offers(node.config.heap).to_vec();
+    directory.push(i64::from(units_stay));
     let may_be_biased = node.config.has_lines() && !node.config.uses_ucx();
-    offers.push(i64::from(may_be_biased && barrier::register()));
-    let bytes: Vec<u8> = offers.iter().flat_map(|o| o.to_be_bytes()).collect();
+    directory.push(i64::from(may_be_biased && barrier::register()));
+    let bytes: Vec<u8> = directory.iter().flat_map(|o| o.to_be_bytes()).collect();
     main.collective(Collective::PLACE, &bytes, |result| {
-        for (offer, word) in offers.iter_mut().zip(result.as_chunks::<8>().0) {
+        for (offer, word) in directory.iter_mut().zip(result.as_chunks::<8>().0) {
             *offer = i64::from_be_bytes(*word);
         }
     })?;
-    let has_barrier = offers.pop() == Some(1);
-    let units_may_differ = offers.pop() == Some(0);
-    let Some(base) = space::agreed(&offers) else {
+    let has_barrier = directory.pop() == Some(1);
+    let units_may_differ = directory.pop() == Some(0);
+    let Some(base) = address_space::agreed(&directory) else {
         if node.config.verbose {
             crate::error::say(format_args!(
                 "comem: no place for a shared heap of {} bytes is free on every node",
@@ -174,7 +174,7 @@ fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
     match made {
         Ok(shared) => {
             node.set_shared(shared);
-            node.inscribe_heap();
+            node.stamp_heap();
             fault::install(node)?;
             fault::guess_at_crashes(node)?;
             hooks::install(node);
@@ -395,19 +395,19 @@ impl Boot {
         };
         let seed = u64::from(std::process::id()) << 32 ^ wall_clock_ns();
         let mut machine = Startup::new(config, self.clock.now(), seed).map_err(|e| Error::Start(e.to_string()))?;
-        let ear = Arc::new(Ear::default());
+        let launcher_link = Arc::new(LauncherLink::default());
         let writer = launcher.as_ref().map(|(_, writer)| writer.clone());
         if let Some((reader, _)) = launcher {
-            ear.listen(reader)?;
+            launcher_link.listen(reader)?;
         }
-        let membership = self.meet(&mut machine, &ear, silence(&self.config, writer.is_some()))?;
+        let membership = self.meet(&mut machine, &launcher_link, silence(&self.config, writer.is_some()))?;
         let job = membership.job;
         let node = self.into_node(machine, membership, writer);
         if node.config.locks_are_one_sided() {
             node.set_lock_tables(LockTables::new(node.me(), node.nodes())?);
         }
         node.make_arrival_words(job);
-        ear.hand_over(&node);
+        launcher_link.hand_over(&node);
         service::start(&node)?;
         let main = Thread::new(node.clone(), Slot::thread(0));
         make_heap(&node, &main)?;
@@ -439,7 +439,7 @@ impl Boot {
         }
         let until = start_limit(&self.config).map(|limit| self.clock.now() + limit);
         loop {
-            let Some(message) = next_message_within(reader, PATIENCE)? else {
+            let Some(message) = next_message_within(reader, LAUNCHER_POLL)? else {
                 if service::was_asked() {
                     self.say_it_waits(
                         &me.to_string(),
@@ -470,7 +470,7 @@ impl Boot {
     }
 
     /// Runs start-up until all nodes know each other. Says once whom it waits for, if that takes longer than `patience`.
-    fn meet(&self, machine: &mut Startup, ear: &Ear, patience: Option<Span>) -> Result<Membership> {
+    fn meet(&self, machine: &mut Startup, launcher_link: &LauncherLink, patience: Option<Span>) -> Result<Membership> {
         let mut tell_at = patience.map(|patience| self.clock.now() + patience);
         let mut buffer = vec![0; comem_net::RECEIVE_BUFFER_BYTES];
         let service = &self.endpoints[0];
@@ -480,7 +480,7 @@ impl Boot {
         }
         let mut group = None;
         loop {
-            let heard = ear.heard();
+            let heard = launcher_link.heard();
             if let Some(error) = &heard {
                 machine.abandon(self.clock.now(), &error.to_string());
             }
@@ -498,7 +498,9 @@ impl Boot {
             if tell_at.take_if(|at| *at <= now).is_some() || service::was_asked() {
                 self.tell_whom_it_waits_for(machine, now);
             }
-            let wait = machine.next_timeout().map_or(PATIENCE, |at| Duration::from_nanos((at - now).0).min(PATIENCE));
+            let wait = machine
+                .next_timeout()
+                .map_or(LAUNCHER_POLL, |at| Duration::from_nanos((at - now).0).min(LAUNCHER_POLL));
             match service.recv(&mut buffer, Some(wait.max(Duration::from_micros(10))), Wait::Block) {
                 Ok(Received::Datagrams { from, len, segment }) => {
                     for datagram in datagrams(&buffer[..len], segment) {
@@ -647,7 +649,7 @@ impl Boot {
         self.network.begin(membership.me, &addresses);
         let members = membership.nodes.iter().map(|m| (m.host.clone(), m.pid)).collect();
         let group = membership.multicast.then(|| self.network.group_of_job(membership.job).address());
-        let seats = self.config.seats;
+        let thread_slots = self.config.thread_slots;
         let wire = Wire::new(
             Parts {
                 me: membership.me,
@@ -662,7 +664,7 @@ impl Boot {
                 members,
                 group,
             },
-            seats,
+            thread_slots,
         );
         Arc::new(Node::new(self.config, self.clock, wire, Some(machine), launcher))
     }
@@ -716,8 +718,9 @@ fn check_mtu(interface: &Interface) -> Result<()> {
     )))
 }
 
-/// One socket for the service thread and one for each application thread. Over networks one more for what may wait ([`Wire::own_tray`]), where threads sleep when
-/// they wait, and would be woken for it; not where somebody counts the ports.
+/// One socket for the service thread and one for each application thread. Over networks one more for what may wait
+/// ([`Wire::own_deferred_socket`]), where threads sleep when they wait, and would be woken for it; not where somebody
+/// counts the ports.
 fn open_endpoints(config: &Config, network: &Network) -> Result<Vec<Arc<dyn Datagrams>>> {
     let exact = exact_zero_port(config)?;
     let sleeps = config.nodes > 1 && !crate::service::may_spin(config);
@@ -800,7 +803,7 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     node.tell_launcher(&FromNode::Finished);
     if node.nodes() > 1 {
         // Others may have missed this node's arrival; the service thread reminds them meanwhile.
-        node.farewell.linger();
+        node.shutdown.answer_others();
     }
     node.leave();
     node.wire.retire();

@@ -67,7 +67,7 @@ pub struct Config {
     /// Application threads in each.
     pub threads: usize,
     /// Places for threads on this node: as many, or more where they need no sockets.
-    pub seats: usize,
+    pub thread_slots: usize,
     /// The engine of objects that name none.
     pub engine: Engine,
     /// The engine of shared pages that name none.
@@ -99,7 +99,8 @@ pub struct Config {
     pub lock_turns: bool,
     /// What locks are.
     pub locks: LockChoice,
-    /// Pages of a unit where an allocation does not say; 0: one page, or more where mappings have run out (`shared/coarse.rs`).
+    /// Pages of a unit where an allocation does not say; 0: one page, or more where mappings have run out
+    /// (`shared/map_count_limit.rs`).
     pub unit_pages: u32,
     /// What becomes of the program's global variables.
     pub globals: Globals,
@@ -296,7 +297,7 @@ impl Config {
 
     /// How many of this node's places for threads have a socket: all, but a job of one node needs none.
     pub(crate) fn sockets(&self) -> usize {
-        if self.nodes == 1 { self.threads } else { self.seats }
+        if self.nodes == 1 { self.threads } else { self.thread_slots }
     }
 
     /// What the choice of a backbone depends on, as far as a node knows it.
@@ -364,7 +365,7 @@ impl Config {
             node: node.map(|n| NodeId(n as u16)),
             nodes,
             threads,
-            seats: threads,
+            thread_slots: threads,
             engine: engine.0,
             page_engine: engine.1,
             inline: has_lines,

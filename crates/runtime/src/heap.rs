@@ -24,11 +24,11 @@ pub use comem_derive::Plain;
 pub use comem_protocol::coherence::pages::PageEngine;
 #[doc(hidden)]
 pub use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op};
-pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUNS_MAX};
+pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUN_LENGTHS_MAX};
 
 use crate::Comem;
 use crate::error::{Error, Result};
-use crate::shared::{Shared, space};
+use crate::shared::{Shared, address_space};
 use crate::thread::Thread;
 use comem_memory::pages::fault::uncancelled;
 use comem_protocol::coherence::checksum;
@@ -419,7 +419,7 @@ fn site(at: &std::panic::Location<'_>) -> String {
 
 impl Comem {
     fn shared(&self) -> Result<&Shared> {
-        self.node.shared().ok_or_else(|| Error::Misuse(space::why_none(self.node.config.heap)))
+        self.node.shared().ok_or_else(|| Error::Misuse(address_space::why_none(self.node.config.heap)))
     }
 
     /// The engine of shared memory that names none.
@@ -619,7 +619,7 @@ impl Comem {
         Ok(Some(self.region(pointer)?.region.engine))
     }
 
-    fn region(&self, pointer: *const u8) -> Result<std::sync::Arc<crate::shared::table::Known>> {
+    fn region(&self, pointer: *const u8) -> Result<std::sync::Arc<crate::shared::table::RegionState>> {
         let shared = self.shared()?;
         let page = shared.page_of(pointer.addr());
         match page.and_then(|page| shared.table.find(page)) {

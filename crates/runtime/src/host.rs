@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// Places for threads of a node with a host: threads of a language come and go, and it says nowhere how many.
-pub(crate) const SEATS: usize = 16;
+pub(crate) const CALLER_SLOTS: usize = 16;
 /// Behind these, one that threads share which find none.
-pub(crate) const COMMON_SEATS: usize = 1;
+pub(crate) const COMMON_SLOTS: usize = 1;
 
 /// What a language's runtime is asked and told.
 pub trait Host: Sync {
@@ -176,20 +176,20 @@ impl Over {
 impl Node {
     /// How many threads may use this node at once.
     pub(crate) fn places(&self) -> usize {
-        self.config.seats - if host().is_some() { COMMON_SEATS } else { 0 }
+        self.config.thread_slots - if host().is_some() { COMMON_SLOTS } else { 0 }
     }
 
     /// Runs `f` for a thread that has found no place: in the one that such threads share, one after another. A language's threads may be more than there are
     /// places, and an access to memory cannot fail for that.
     pub(crate) fn in_common_place<R>(self: &Arc<Self>, f: impl FnOnce(&Thread) -> R) -> R {
         let _turn = self.common_place.lock();
-        let slot = Slot(self.config.seats as u16);
-        self.seats[slot.index()].taken.store(true, Ordering::Release);
+        let slot = Slot(self.config.thread_slots as u16);
+        self.slots[slot.index()].taken.store(true, Ordering::Release);
         let thread = Thread::new(self.clone(), slot);
         let since = thread.begin_life();
         let result = f(&thread);
         thread.end_life(since);
-        thread.leave_seat();
+        thread.leave_slot();
         result
     }
 
@@ -222,7 +222,7 @@ impl Node {
             host.job_is_over(error, &self.words(error).replace("this node stops", "the job cannot go on"));
             Over::of(error)
         });
-        (1..self.seats.len()).for_each(|index| self.rouse(Slot(index as u16)));
+        (1..self.slots.len()).for_each(|index| self.wake_thread(Slot(index as u16)));
     }
 
     /// After the closing barrier: the process goes on without the others.

@@ -2,15 +2,15 @@
 //! passes here.
 
 mod channels;
-mod in_place;
-mod line;
-mod mail;
+mod deferred_socket;
+mod receive_in_place;
 mod replies;
-mod tray;
+mod send_queue;
+mod user_messages;
 
 use crate::error::Error;
 use crate::mutex::Mutex;
-use crate::node::{House, Node};
+use crate::node::{LocalNode, Node};
 use crate::service::SPIN;
 use comem_memory::pages::fault::uncancelled;
 use comem_net::{Datagrams, Received, Wait, datagrams};
@@ -27,8 +27,8 @@ use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::{MsgType, Packet};
 use comem_protocol::wire::message::{Message, Ticket, types};
-use in_place::{InPlace, LONG_BYTES, LOOKS};
-use line::Line;
+use receive_in_place::{InPlace, LONG_BYTES, POLLS_FOR_FRAGMENT};
+use send_queue::SendQueue;
 use std::cell::RefCell;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
@@ -84,7 +84,7 @@ pub(crate) struct Wire {
     encoders: Vec<Mutex<ReplyEncoder>>,
     peers: Vec<OnceLock<Box<Mutex<PeerChannel>>>>,
     /// What found no room in the senders, by slot.
-    lines: Vec<Line>,
+    send_queues: Vec<SendQueue>,
     /// A socket of its own to rouse threads that sleep in theirs.
     kicker: Option<UdpSocket>,
 }
@@ -142,7 +142,7 @@ impl Wire {
                 .map(|s| Mutex::new(ReplyEncoder::new(channel(s), prog, link, sealer.clone())))
                 .collect(),
             peers: (0..addresses.len() * slots).map(|_| OnceLock::new()).collect(),
-            lines: (0..slots).map(|_| Line::default()).collect(),
+            send_queues: (0..slots).map(|_| SendQueue::default()).collect(),
             kicker: endpoints.get(1).and_then(|e| UdpSocket::bind((e.local_addr().ip(), 0)).ok()),
             me,
             prog,
@@ -332,21 +332,21 @@ impl Node {
             self.transmit(Slot::SERVICE);
         }
         for wake in out.wakes() {
-            self.rouse(*wake);
+            self.wake_thread(*wake);
         }
         out.clear();
     }
 
     /// Rouses a thread, wherever it sleeps.
-    pub(crate) fn rouse(&self, slot: Slot) {
-        let Some(seat) = self.seats.get(slot.index()) else { return };
-        if seat.waiter.rouse() {
+    pub(crate) fn wake_thread(&self, slot: Slot) {
+        let Some(thread_slot) = self.slots.get(slot.index()) else { return };
+        if thread_slot.waiter.rouse() {
             self.wire.kick(slot);
         }
     }
 
     /// Rouses the service thread, to look at the clock.
-    pub(crate) fn rouse_service(&self) {
+    pub(crate) fn wake_service(&self) {
         self.wire.kick(Slot::SERVICE);
     }
 
@@ -410,7 +410,7 @@ impl Node {
     fn put_on_way(&self, slot: Slot, bytes: &[u8], transmit: &Transmit, node: NodeId) {
         let Some(address) = self.wire.address(Channel { node, slot: transmit.slot }) else { return };
         // Threads look after their node's service socket, if at all, and after no other.
-        if transmit.slot != Slot::SERVICE || !self.seats[slot.index()].patient.load(Ordering::Relaxed) {
+        if transmit.slot != Slot::SERVICE || !self.slots[slot.index()].patient.load(Ordering::Relaxed) {
             return self.put_on_wire(slot, bytes, transmit.segment, address);
         }
         self.counters(slot).bytes_sent.add(bytes.len() as u64);
@@ -443,7 +443,7 @@ impl Node {
         with_own(&INCOMING, |buffer| {
             buffer.resize(comem_net::RECEIVE_BUFFER_BYTES, 0);
             let mut timeout = timeout;
-            let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { LOOKS };
+            let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { POLLS_FOR_FRAGMENT };
             // The rest of a long reply may be about to come: nothing else is waited for here.
             let mut follows = false;
             for _ in 0..64 {
@@ -464,7 +464,7 @@ impl Node {
                 };
                 let start = self.now();
                 if wait != Wait::Block {
-                    self.seats[at.index()].spins.book((start - before).0 < SPIN.0);
+                    self.slots[at.index()].spins.account((start - before).0 < SPIN.0);
                 }
                 match &received {
                     Ok(Received::Datagrams { from, len, segment }) => {
@@ -599,12 +599,12 @@ impl Node {
         let now = self.now();
         self.wire.sender(slot).lock().on_ack(now, packet.channel.node, &ack);
         self.transmit(slot);
-        self.advance_line(slot);
+        self.advance_send_queue(slot);
         Ok(())
     }
 
     fn my_slot(&self, channel: Channel) -> std::result::Result<Slot, BoxedError> {
-        if channel.node == self.me() && channel.slot.index() < self.seats.len() {
+        if channel.node == self.me() && channel.slot.index() < self.slots.len() {
             Ok(channel.slot)
         } else {
             Err("an answer to somebody else's request".into())
@@ -638,7 +638,7 @@ impl Node {
                 if more {
                     self.transmit(asker);
                 }
-                self.advance_line(asker);
+                self.advance_send_queue(asker);
             }
             Reply::Complete { seq, .. } => return Err(format!("request {} was refused", seq.0).into()),
             Reply::Partial => self.transmit(asker),
@@ -742,19 +742,19 @@ impl Node {
     fn carry_out(&self, (slot, asker): (Slot, Slot), origin: route::Origin, message: Message<'_>, now: Time) {
         self.count(slot, &message);
         let mut out = Self::take_outbox();
-        let mut house = House { node: self, answers: asker, roused: None, user: None };
-        let result = dispatch(&mut house, now, origin, message, &mut out);
-        let House { roused, user, .. } = house;
+        let mut local_node = LocalNode { node: self, answers: asker, roused: None, user: None };
+        let result = dispatch(&mut local_node, now, origin, message, &mut out);
+        let LocalNode { roused, user, .. } = local_node;
         if let Some((from, thread, bytes)) = user {
             self.deliver_user(from, thread, &bytes, &mut out);
         }
         self.flush(slot, &mut out);
         Self::return_outbox(out);
         if asker != slot && asker != Slot::SERVICE {
-            self.rouse(asker);
+            self.wake_thread(asker);
         }
         if let Some(roused) = roused.filter(|r| *r != slot) {
-            self.rouse(roused);
+            self.wake_thread(roused);
         }
         if let Err(misbehaved) = result {
             self.end_for_violation(origin.from.node, &misbehaved);

@@ -31,24 +31,24 @@
 
 pub mod array;
 mod arrivals;
+mod biased_mutex;
 pub mod bind;
 mod boot;
 pub mod capacity;
+mod collective_gate;
 mod config;
 pub mod control;
 mod counters;
 mod direct;
-mod ear;
 pub mod error;
-mod farewell;
-mod gather;
 pub mod heap;
 pub mod host;
 #[doc(hidden)]
 pub mod inline;
 mod io;
 pub mod keys;
-mod light;
+mod launcher_link;
+mod load_balance;
 mod lock_schedule;
 mod locks;
 mod mutex;
@@ -58,15 +58,15 @@ mod object;
 mod openmp;
 pub mod raw;
 mod report;
-mod sections;
 mod service;
 pub mod settings;
 mod shared;
+mod shutdown;
 mod symbols;
 pub mod thread;
 mod waiter;
 mod watch;
-mod weights;
+mod write_combining;
 
 pub use array::{
     Element, SharedArray, SharedDouble, SharedDoubleArray, SharedFloat, SharedFloatArray, SharedInt, SharedIntArray,
@@ -77,10 +77,10 @@ pub use comem_net::threads;
 pub use comem_protocol::coherence::Engine;
 pub use comem_protocol::ids::{FlagId, LockId, NodeId};
 pub use comem_protocol::sync::condition::ConditionId;
-pub use comem_protocol::sync::meeting::MeetingId;
 pub use comem_protocol::sync::reduce::Operator;
 pub use comem_protocol::sync::rwlock::RwLockId;
 pub use comem_protocol::sync::semaphore::SemaphoreId;
+pub use comem_protocol::sync::subset_barrier::SubsetBarrierId;
 pub use error::{Error, Result};
 pub use object::{Object, Options, Placement};
 pub use thread::{Thread, share};
@@ -166,7 +166,7 @@ impl Drop for Seated {
         if let Some(since) = self.since {
             self.thread.end_life(since);
         }
-        self.thread.leave_seat();
+        self.thread.leave_slot();
     }
 }
 
@@ -245,7 +245,7 @@ fn call(f: &impl Fn(&Thread), thread: &Thread) {
 
 impl Comem {
     fn sit(&self, slot: Slot) -> Rc<Thread> {
-        self.node.seats[slot.index()].taken.store(true, Ordering::Release);
+        self.node.slots[slot.index()].taken.store(true, Ordering::Release);
         if let Err(error) = comem_memory::pages::fault::prepare_thread() {
             crate::error::say(format_args!("comem: cannot prepare a thread for page faults: {error}"));
         }
@@ -306,9 +306,9 @@ impl Comem {
     /// When there is no such place, it is taken, or the thread has another.
     pub fn take_place(&self, place: usize) -> Result<Rc<Thread>> {
         let taken = || Error::Misuse(format!("place {place} of this node is taken, or there is none"));
-        let seat = place.checked_add(1).and_then(|slot| self.node.seats.get(slot)).ok_or_else(taken)?;
+        let thread_slot = place.checked_add(1).and_then(|slot| self.node.slots.get(slot)).ok_or_else(taken)?;
         let has_another = CURRENT.with(|c| c.borrow().is_some());
-        if has_another || seat.taken.swap(true, Ordering::AcqRel) {
+        if has_another || thread_slot.taken.swap(true, Ordering::AcqRel) {
             return Err(taken());
         }
         Ok(self.sit(Slot::thread(place)))
@@ -415,7 +415,7 @@ impl Comem {
             ));
         }
         let others = || (1..=self.node.threads()).filter(|i| *i != main.local_id() + 1);
-        if others().any(|index| self.node.seats[index].taken.load(Ordering::Acquire)) {
+        if others().any(|index| self.node.slots[index].taken.load(Ordering::Acquire)) {
             openmp::end_idle_threads();
         }
         self.reserve(others())?;
@@ -440,16 +440,16 @@ impl Comem {
 
     /// Takes a seat, if nobody has it.
     fn take_seat(&self, index: usize) -> bool {
-        !self.node.seats[index].taken.swap(true, Ordering::AcqRel)
+        !self.node.slots[index].taken.swap(true, Ordering::AcqRel)
     }
 
     /// Takes these seats, or none.
-    fn reserve(&self, seats: impl Iterator<Item = usize> + Clone) -> Result<()> {
-        let taken = seats.clone().find(|index| soon(|| self.take_seat(*index).then_some(())).is_none());
+    fn reserve(&self, places: impl Iterator<Item = usize> + Clone) -> Result<()> {
+        let taken = places.clone().find(|index| soon(|| self.take_seat(*index).then_some(())).is_none());
         let Some(taken) = taken else { return Ok(()) };
-        seats
+        places
             .take_while(|index| *index != taken)
-            .for_each(|i| self.node.seats[i].taken.store(false, Ordering::Release));
+            .for_each(|i| self.node.slots[i].taken.store(false, Ordering::Release));
         Err(Error::Misuse(format!(
             "place {} of this node is that of a thread of the program, which has used Comem and has not ended; let it end \
              before all threads of the node are started, or let the threads of the pool do all the work (comem_node_barrier)",
@@ -495,7 +495,7 @@ impl Comem {
             Error::Misuse(format!(
                 "{} is under the engine direct: {}",
                 object.label,
-                shared::space::why_none(self.node.config.heap)
+                shared::address_space::why_none(self.node.config.heap)
             ))
         })?;
         let start = self.current()?.allocate_common(shared, bytes, &region)?;

@@ -6,7 +6,7 @@
 //! Order of locks: a room of locks, then the schedule, then the intervals or the list of active page tables.
 
 use crate::mutex::Mutex;
-use crate::node::{House, Node};
+use crate::node::{LocalNode, Node};
 use crate::shared::Shared;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
@@ -16,7 +16,7 @@ use comem_protocol::lock_schedule::{
 };
 use comem_protocol::node::route::{self, Origin};
 use comem_protocol::outbox::Outbox;
-use comem_protocol::sync::bundle;
+use comem_protocol::sync::lock_batch;
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::Message;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -95,7 +95,7 @@ impl DeferralInputs for State<'_> {
     }
 
     fn is_beyond_barrier(&mut self, request: &Request<'_>) -> bool {
-        self.shared.is_some_and(|shared| request.is_beyond_barrier(&shared.ledger.lock()))
+        self.shared.is_some_and(|shared| request.is_beyond_barrier(&shared.intervals.lock()))
     }
 
     fn long_close(&mut self, _: &Tuning) -> Option<Vec<PageNo>> {
@@ -115,15 +115,15 @@ impl Node {
             return false;
         }
         let state = |lock| {
-            let room = self.lock_room(lock);
+            let room = self.lock_shard(lock);
             let rests_unclosed =
-                |shared: &Shared| room.rests(lock).is_some_and(|released| released.needs_close(shared.mark()));
+                |shared: &Shared| room.is_idle_here(lock).is_some_and(|released| released.needs_close(shared.mark()));
             TokenState { is_here: room.is_here(lock), needs_close: shared.is_some_and(rests_unclosed) }
         };
-        let way = Way { closes_in_slices: slices, beside_calls: self.sections.is_some() };
+        let way = Way { closes_in_slices: slices, beside_calls: self.gate.is_some() };
         let Some(request) = Request::of(message, way, state) else { return false };
         if let Message::LockTokens { entries } = message {
-            self.counters(slot).lock_ahead.add(bundle::entries(entries).count() as u64);
+            self.counters(slot).lock_ahead.add(lock_batch::entries(entries).count() as u64);
         }
         let now = self.now();
         let mut machine = self.schedule.machine.lock();
@@ -137,7 +137,7 @@ impl Node {
             self.counters(slot).lock_kept.add(1);
             // Nobody but the service thread may look at the clock in time.
             if self.schedule.oversleeps(until) {
-                self.rouse_service();
+                self.wake_service();
             }
         }
         true
@@ -153,9 +153,9 @@ impl Node {
         let Some(wanted) = wanted else { return };
         self.counters(slot).lock_turns.add(1);
         if !wanted.is_empty() {
-            let mut house = House { node: self, answers: slot, roused: None, user: None };
+            let mut house = LocalNode { node: self, answers: slot, roused: None, user: None };
             let mut out = Outbox::new();
-            route::want(&mut house, self.me(), Self::caller(slot), &wanted, &mut out);
+            route::prefetch_tokens(&mut house, self.me(), Self::caller(slot), &wanted, &mut out);
             self.flush(slot, &mut out);
         }
     }
@@ -209,7 +209,7 @@ impl Node {
         match slice {
             Slice::None => Some(until),
             Slice::Close(table) => {
-                self.close_slice(table);
+                self.close_part(table);
                 None
             }
             Slice::Over(waited) => {
@@ -219,10 +219,10 @@ impl Node {
         }
     }
 
-    fn close_slice(&self, table: PageNo) {
+    fn close_part(&self, table: PageNo) {
         let Some(shared) = self.shared() else { return };
         let mut side = Outbox::new();
-        let mut ledger = shared.ledger.lock();
+        let mut ledger = shared.intervals.lock();
         if ledger.may_close() {
             let mut pages = self.node_pages(shared, Slot::SERVICE, &mut side);
             close_tables(&mut pages, &mut ledger, (&[table], false), CloseReason::Else);

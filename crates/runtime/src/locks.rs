@@ -12,7 +12,7 @@ use crate::config::{Config, LockChoice};
 use crate::error::{Error, Result};
 use crate::names::Named;
 use crate::node::{Node, Waiting};
-use crate::service::PATIENCE;
+use crate::service::UNATTENDED_FOR;
 use crate::thread::Thread;
 use comem_memory::pages::LockTable;
 use comem_net::{Backbone, Wait};
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// How long a thread sleeps at most before it looks whether the job goes on.
 pub(crate) const SLEEP_MOST: Duration = Duration::from_millis(50);
 /// So many short pauses lie between two looks at the clock and at the service socket.
-const LOOKS: u32 = 4;
+const PAUSES_BETWEEN_CLOCKS: u32 = 4;
 /// A thread that finds a lock held looks again after so long, then after twice that, and so on.
 pub(crate) const PAUSE_FIRST: Span = Span(200);
 pub(crate) const PAUSE_MOST: Span = Span::from_us(8);
@@ -100,18 +100,18 @@ impl Node {
     /// Whether `slot`'s thread holds a lock, of whichever kind locks are here.
     pub(crate) fn holds_lock(&self, lock: LockId, slot: Slot) -> bool {
         match self.lock_tables() {
-            Some(_) => self.seats[slot.index()].held.lock().iter().any(|held| held.lock == lock),
-            None => self.lock_room(lock).holds(lock, slot),
+            Some(_) => self.slots[slot.index()].held.lock().iter().any(|held| held.lock == lock),
+            None => self.lock_shard(lock).holds(lock, slot),
         }
     }
 
     /// The one-sided locks that threads of this node hold.
     pub(crate) fn one_sided_held(&self) -> Vec<(LockId, Slot)> {
         let of_seat = |index: usize| {
-            let held = self.seats[index].held.lock();
+            let held = self.slots[index].held.lock();
             held.iter().map(|held| (held.lock, Slot(index as u16))).collect::<Vec<_>>()
         };
-        (1..self.seats.len()).flat_map(of_seat).collect()
+        (1..self.slots.len()).flat_map(of_seat).collect()
     }
 
     /// A one-sided lock for which somebody waits, in words; `None` where locks are of the other kind.
@@ -146,7 +146,7 @@ impl Node {
         let start = self.now();
         let (mut look_at, mut settled) = (start + *pause, start);
         let changed = loop {
-            (0..LOOKS).for_each(|_| std::hint::spin_loop());
+            (0..PAUSES_BETWEEN_CLOCKS).for_each(|_| std::hint::spin_loop());
             if watched && service.glance() {
                 self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block);
             }
@@ -162,7 +162,7 @@ impl Node {
                 break false;
             }
             // Who was sent something has had its moment to look.
-            if (now - settled).0 >= PATIENCE.0 {
+            if (now - settled).0 >= UNATTENDED_FOR.0 {
                 settled = now;
                 mine.settle(true);
             }
@@ -172,7 +172,7 @@ impl Node {
             while service.glance() && self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block) > 0 {}
         }
         mine.settle(false);
-        self.seats[slot.index()].spins.book(changed);
+        self.slots[slot.index()].spins.account(changed);
         changed
     }
 }
@@ -243,7 +243,7 @@ impl Thread {
         while let Step::CompareAndSwap { expected, new } = step {
             step = acquire.next(place.swap(expected, new)?);
         }
-        self.book_operations(&place);
+        self.account_operations(&place);
         match step {
             Step::Held(word) => self.now_holds(&place, word),
             Step::HeldAlready => return Err(self.holds_already(lock)),
@@ -272,7 +272,7 @@ impl Thread {
                     break word;
                 }
             };
-            self.book_operations(&place);
+            self.account_operations(&place);
             self.now_holds(&place, word);
             self.home().note_progress();
             self.take_pins_back()
@@ -305,8 +305,8 @@ impl Thread {
                 Step::Sleep { seen, ticket } => {
                     node.goes_on()?;
                     // Nobody waits for this thread to be patient: it may sleep for long.
-                    node.settle(slot);
-                    node.look_whether_in_vain(slot, Waiting::Lock(place.lock), since)?;
+                    node.flush_wakeups(slot);
+                    node.look_whether_unanswered(slot, Waiting::Lock(place.lock), since)?;
                     match &place.table {
                         Table::Mapped(table) => table.sleep(place.at, seen, ticket, SLEEP_MOST),
                         Table::Far(_) => rest.sleep(seen, ticket),
@@ -325,7 +325,7 @@ impl Thread {
 
     fn now_holds(&self, place: &Place<'_>, word: LockWord) {
         let held = Held { lock: place.lock, at: place.at, word };
-        self.home().seats[self.slot().index()].held.lock().push(held);
+        self.home().slots[self.slot().index()].held.lock().push(held);
     }
 
     fn holds_already(&self, lock: LockId) -> Error {
@@ -337,7 +337,7 @@ impl Thread {
     }
 
     /// Counts what was done in another node's table.
-    fn book_operations(&self, place: &Place<'_>) {
+    fn account_operations(&self, place: &Place<'_>) {
         if place.home != self.home().me() {
             self.counters().lock_operations.add(place.operations.get());
         }
@@ -349,7 +349,7 @@ impl Thread {
     /// When its home cannot be reached any more.
     pub(crate) fn lets_go(&self, tables: &LockTables, lock: LockId) -> Result<bool> {
         let held = {
-            let mut all = self.home().seats[self.slot().index()].held.lock();
+            let mut all = self.home().slots[self.slot().index()].held.lock();
             let at = all.iter().rposition(|held| held.lock == lock);
             at.map(|at| all.remove(at))
         };
@@ -373,7 +373,7 @@ impl Thread {
                 ReleaseStep::NotHeld => break false,
             };
         };
-        self.book_operations(&place);
+        self.account_operations(&place);
         Ok(released)
     }
 }

@@ -1,31 +1,31 @@
 //! One node: its rooms (where the state machines live, behind locks) and its seats (one for each thread).
 
+use crate::biased_mutex::{self, BiasedMutex};
 use crate::bind::{self, Bind};
 use crate::capacity;
+use crate::collective_gate::CollectiveGate;
 use crate::config::Config;
 use crate::control::{ControlWriter, FromNode};
 use crate::counters::{Count, Counters, Since};
 use crate::direct::post::{Requests, Served};
 use crate::direct::ucx::Reached;
 use crate::error::{Error, Result};
-use crate::farewell::Farewell;
-use crate::gather::Gathered;
 use crate::inline::objects::Shape;
 use crate::io::Wire;
-use crate::light::{self, Light};
 use crate::lock_schedule::Schedule;
 use crate::locks::{Held, LockTables};
 use crate::mutex::{Mutex, RwLock};
 use crate::names::Named;
 use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
-use crate::sections::Sections;
 use crate::service::SpinBudget;
 use crate::shared::Shared;
+use crate::shared::msi_pages;
 use crate::shared::payload::PagePayload;
-use crate::shared::single;
+use crate::shutdown::Shutdown;
 use crate::thread::deal::Part;
 use crate::waiter::Waiter;
 use crate::watch::Watch;
+use crate::write_combining::CombinedWrites;
 use comem_memory::pages::ArrivalTable;
 use comem_memory::{StoreFlag, StoreGuard};
 use comem_net::Backbone;
@@ -34,26 +34,26 @@ use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
-use comem_protocol::node::route::{Origin, Rooms};
+use comem_protocol::node::route::{NodeState, Origin};
 use comem_protocol::node::startup::Startup;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::{Barrier, kinds};
 use comem_protocol::sync::deal::Loops;
-use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
+use comem_protocol::sync::objects::{SyncObject, SyncObjects};
 use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::{self, NoPayload};
 use comem_protocol::time::Time;
-use comem_protocol::wire::message::{Collective, Message, Wish};
+use comem_protocol::wire::message::{Collective, Message, SyncRequest};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 
-const LOCK_ROOMS: usize = 64;
-const FLAG_ROOMS: usize = 16;
-const DESK_ROOMS: usize = 64;
+const LOCK_SHARDS: usize = 64;
+const FLAG_SHARDS: usize = 16;
+const SYNC_OBJECT_SHARDS: usize = 64;
 /// Messages to one thread that it has not taken yet; beyond, senders have to wait.
 pub(crate) const INBOX_MAX: usize = 4096;
 
@@ -72,7 +72,7 @@ pub enum Waiting {
     /// A flag, to reach a value.
     Flag(FlagId, u64),
     /// The answer of a semaphore, condition variable or reader-writer lock of this name.
-    Answer(Wish, u64),
+    Answer(SyncRequest, u64),
     /// A page of the shared heap.
     Page(PageNo),
     /// Diffs for pages whose home is here.
@@ -110,7 +110,7 @@ impl Waiting {
 
     /// Whether the thread is between two pieces of work, or waits for one to end: that may take as long as it likes.
     pub(crate) fn is_for_work(self) -> bool {
-        matches!(self, Waiting::Answer(Wish::SemWait, name) if SemaphoreId(name).is_reserved())
+        matches!(self, Waiting::Answer(SyncRequest::SemWait, name) if SemaphoreId(name).is_reserved())
     }
 
     /// The counter to which the time of such waits goes.
@@ -122,9 +122,10 @@ impl Waiting {
             | Waiting::Room
             | Waiting::Operations(_)
             | Waiting::Loop(_) => &counters.fetch_ns,
-            Waiting::Barrier(..) | Waiting::Sections | Waiting::Opening | Waiting::Answer(Wish::Meet, _) => {
-                &counters.barrier_ns
-            }
+            Waiting::Barrier(..)
+            | Waiting::Sections
+            | Waiting::Opening
+            | Waiting::Answer(SyncRequest::SubsetBarrier, _) => &counters.barrier_ns,
             Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Messages => &counters.lock_ns,
         }
     }
@@ -132,7 +133,7 @@ impl Waiting {
 
 /// What belongs to one slot of the node.
 #[derive(Debug, Default)]
-pub(crate) struct Seat {
+pub(crate) struct ThreadSlot {
     pub(crate) waiter: Waiter,
     pub(crate) counters: Counters,
     /// What the thread waits for, since when.
@@ -142,12 +143,12 @@ pub(crate) struct Seat {
     pub(crate) requests: Mutex<Requests>,
     inbox: Mutex<VecDeque<(NodeId, Vec<u8>)>>,
     /// The one-sided locks that the thread holds, the latest last.
-    pub(crate) held: Light<Vec<Held>>,
+    pub(crate) held: BiasedMutex<Vec<Held>>,
     /// Where the thread has found words of one-sided locks that it reaches by UCX.
-    pub(crate) lock_places: Light<Vec<Option<(LockId, u32)>>>,
-    pub(crate) gathered: Mutex<Gathered>,
+    pub(crate) lock_places: BiasedMutex<Vec<Option<(LockId, u32)>>>,
+    pub(crate) combined_writes: Mutex<CombinedWrites>,
     /// Whether anything may be gathered there.
-    pub(crate) gathers: AtomicBool,
+    pub(crate) combines_writes: AtomicBool,
     pub(crate) spins: SpinBudget,
     /// Whoever is sent something by this thread just now gets a moment to look before it is roused.
     pub(crate) patient: AtomicBool,
@@ -161,7 +162,7 @@ pub(crate) struct Seat {
     pub(crate) waits: Since,
 }
 
-impl Seat {
+impl ThreadSlot {
     /// What a thread that is not at its end has not booked yet.
     pub(crate) fn unbooked(&self, now: Time) -> Counters {
         let unbooked = Counters::default();
@@ -210,7 +211,7 @@ pub struct Node {
     guard: StoreGuard,
     store_flags: Vec<&'static StoreFlag>,
     objects: RwLock<Vec<Arc<Object>>>,
-    locks: Vec<Light<Locks>>,
+    locks: Vec<BiasedMutex<Locks>>,
     /// Where locks are one-sided: their words.
     lock_tables: OnceLock<LockTables>,
     /// Where arrivals at barriers may be words: all nodes' words.
@@ -218,7 +219,7 @@ pub struct Node {
     /// When tokens of locks are given away.
     pub(crate) schedule: Schedule,
     flags: Vec<Mutex<Flags>>,
-    desks: Vec<Mutex<Desk>>,
+    sync_objects: Vec<Mutex<SyncObjects>>,
     barrier: Mutex<Barrier>,
     /// Loops whose items are dealt out: as their manager, and what this node has of them.
     pub(crate) loops: Mutex<Loops>,
@@ -228,10 +229,10 @@ pub struct Node {
     /// The nodes' memories as UCX reaches them, where it is asked for.
     pub(crate) ucx: OnceLock<Reached>,
     /// Where one thread makes a collective call and the others go on.
-    pub(crate) sections: Option<Sections>,
+    pub(crate) gate: Option<CollectiveGate>,
     shared: OnceLock<Shared>,
     began: OnceLock<Time>,
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) slots: Vec<ThreadSlot>,
     /// Who is in the last of these, where that is for all that find none.
     pub(crate) common_place: Mutex<()>,
     /// Application threads that wait just now.
@@ -246,7 +247,7 @@ pub struct Node {
     pub(crate) misuse: OnceLock<String>,
     /// Called whenever a message to a thread of this node has come.
     pub(crate) told_of_messages: OnceLock<fn()>,
-    pub(crate) farewell: Farewell,
+    pub(crate) shutdown: Shutdown,
     /// Who has ended the node's part, and when: nobody answers any more.
     pub(crate) ended: OnceLock<(Slot, Time)>,
     /// Why the job is over, where the process outlives it.
@@ -271,10 +272,10 @@ impl Node {
     ) -> Node {
         let (me, nodes) = (wire.me(), wire.nodes());
         let callers = crate::host::callers(&config);
-        let seats = config.seats;
+        let slots = config.thread_slots;
         let guard = StoreGuard::new(true);
         let store_flags: Vec<&'static StoreFlag> =
-            (0..=seats).map(|_| &*Box::leak(Box::new(StoreFlag::new()))).collect();
+            (0..=slots).map(|_| &*Box::leak(Box::new(StoreFlag::new()))).collect();
         for (index, flag) in store_flags.iter().enumerate().skip(1) {
             guard.attach(Slot(index as u16), flag);
         }
@@ -284,21 +285,21 @@ impl Node {
             guard,
             store_flags,
             objects: RwLock::default(),
-            locks: (0..LOCK_ROOMS).map(|_| Light::default()).collect(),
+            locks: (0..LOCK_SHARDS).map(|_| BiasedMutex::default()).collect(),
             lock_tables: OnceLock::new(),
             arrival_words: OnceLock::new(),
             schedule: Schedule::new(config.lock_turns),
-            flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
-            desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
+            flags: (0..FLAG_SHARDS).map(|_| Mutex::default()).collect(),
+            sync_objects: (0..SYNC_OBJECT_SHARDS).map(|_| Mutex::default()).collect(),
             barrier: Mutex::new(Barrier::new(me, nodes, callers).for_notices(wire.free_notices_bytes())),
-            sections: crate::host::host().map(|_| Sections::default()),
+            gate: crate::host::host().map(|_| CollectiveGate::default()),
             shared: OnceLock::new(),
             began: OnceLock::new(),
             loops: Mutex::default(),
             parts: Mutex::default(),
             served: Served::default(),
             ucx: OnceLock::new(),
-            seats: (0..=seats).map(|_| Seat::default()).collect(),
+            slots: (0..=slots).map(|_| ThreadSlot::default()).collect(),
             common_place: Mutex::default(),
             waiting: AtomicU64::new(0),
             spinning: AtomicU64::new(0),
@@ -306,7 +307,7 @@ impl Node {
             reads_no_more: AtomicBool::new(false),
             misuse: OnceLock::new(),
             told_of_messages: OnceLock::new(),
-            farewell: Farewell::default(),
+            shutdown: Shutdown::default(),
             ended: OnceLock::new(),
             over: OnceLock::new(),
             watch: Watch::new(&config, &wire, clock.now(), startup),
@@ -319,10 +320,10 @@ impl Node {
     }
 
     /// The cores that the thread in this slot comes back to, if any. A node alone on its host has no other to keep apart from.
-    pub(crate) fn cores_of(&self, slot: Slot) -> Option<bind::Own> {
+    pub(crate) fn cores_of(&self, slot: Slot) -> Option<bind::CpuSet> {
         let comes_back = self.config.bind == Bind::Auto && self.config.host_nodes > 1;
         let cores = self.cores.as_ref().filter(|_| comes_back)?;
-        Some(bind::Own::of(cores, &bind::allowed_cores(), slot.index() - 1, self.config.threads))
+        Some(bind::CpuSet::of(cores, &bind::allowed_cores(), slot.index() - 1, self.config.threads))
     }
 
     /// Keeps the service thread on its node's own cores. Whether no other node's threads come back to where it runs.
@@ -366,7 +367,7 @@ impl Node {
     /// Whether threads come and go here, in a job of this node alone: then the number with which it was started says nothing of how many
     /// there are.
     pub(crate) fn has_spare_places(&self) -> bool {
-        self.nodes == 1 && self.config.seats > self.config.threads
+        self.nodes == 1 && self.config.thread_slots > self.config.threads
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -430,7 +431,7 @@ impl Node {
     }
 
     pub(crate) fn counters(&self, slot: Slot) -> &Counters {
-        &self.seats[slot.index()].counters
+        &self.slots[slot.index()].counters
     }
 
     pub(crate) fn slow_factor(&self) -> f64 {
@@ -485,12 +486,12 @@ impl Node {
     }
 
     #[inline]
-    pub(crate) fn lock_room(&self, lock: LockId) -> light::Guard<'_, Locks> {
-        self.locks[(lock.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % LOCK_ROOMS].lock()
+    pub(crate) fn lock_shard(&self, lock: LockId) -> biased_mutex::Guard<'_, Locks> {
+        self.locks[(lock.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % LOCK_SHARDS].lock()
     }
 
-    pub(crate) fn flag_room(&self, flag: FlagId) -> MutexGuard<'_, Flags> {
-        self.flags[(flag.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % FLAG_ROOMS].lock()
+    pub(crate) fn flag_shard(&self, flag: FlagId) -> MutexGuard<'_, Flags> {
+        self.flags[(flag.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % FLAG_SHARDS].lock()
     }
 
     /// A step of synchronisation: what it releases closes the pages' interval, what it acquires ends copies of pages. The diffs
@@ -519,7 +520,7 @@ impl Node {
         out: &mut Outbox,
         f: impl FnOnce(&mut Locks, &mut sync::Context<'_>) -> R,
     ) -> R {
-        self.with_payload(caller, out, |cx| f(&mut self.lock_room(lock), cx))
+        self.with_payload(caller, out, |cx| f(&mut self.lock_shard(lock), cx))
     }
 
     pub(crate) fn with_flags<R>(
@@ -529,21 +530,21 @@ impl Node {
         out: &mut Outbox,
         f: impl FnOnce(&mut Flags, &mut sync::Context<'_>) -> R,
     ) -> R {
-        self.with_payload(caller, out, |cx| f(&mut self.flag_room(flag), cx))
+        self.with_payload(caller, out, |cx| f(&mut self.flag_shard(flag), cx))
     }
 
-    pub(crate) fn desk_room(&self, thing: Thing) -> MutexGuard<'_, Desk> {
-        self.desks[(thing.key().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % DESK_ROOMS].lock()
+    pub(crate) fn sync_object_shard(&self, object: SyncObject) -> MutexGuard<'_, SyncObjects> {
+        self.sync_objects[(object.key().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SYNC_OBJECT_SHARDS].lock()
     }
 
-    pub(crate) fn with_desk<R>(
+    pub(crate) fn with_sync_objects<R>(
         &self,
-        thing: Thing,
+        object: SyncObject,
         caller: Option<Slot>,
         out: &mut Outbox,
-        f: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+        f: impl FnOnce(&mut SyncObjects, &mut sync::Context<'_>) -> R,
     ) -> R {
-        self.with_payload(caller, out, |cx| f(&mut self.desk_room(thing), cx))
+        self.with_payload(caller, out, |cx| f(&mut self.sync_object_shard(object), cx))
     }
 
     pub(crate) fn object(&self, id: ObjectId) -> Option<Arc<Object>> {
@@ -610,42 +611,42 @@ impl Node {
     // ---- what threads get
 
     pub(crate) fn expect_answer(&self, slot: Slot) {
-        *self.seats[slot.index()].answer.lock() = None;
+        *self.slots[slot.index()].answer.lock() = None;
     }
 
     pub(crate) fn take_answer(&self, slot: Slot) -> Option<Vec<u8>> {
-        self.seats[slot.index()].answer.lock().take()
+        self.slots[slot.index()].answer.lock().take()
     }
 
     pub(crate) fn take_user(&self, slot: Slot) -> Option<(NodeId, Vec<u8>)> {
-        let mut inbox = self.seats[slot.index()].inbox.lock();
+        let mut inbox = self.slots[slot.index()].inbox.lock();
         let was_full = inbox.len() >= INBOX_MAX;
         let message = inbox.pop_front();
         drop(inbox);
         if was_full {
             // Neighbours may wait for room here. All are roused: one may be between its look and its sleep.
-            (1..self.seats.len()).map(|i| Slot(i as u16)).filter(|s| *s != slot).for_each(|s| self.rouse(s));
+            (1..self.slots.len()).map(|i| Slot(i as u16)).filter(|s| *s != slot).for_each(|s| self.wake_thread(s));
         }
         message
     }
 
     /// Puts back, in front of others, what was taken and not used.
     pub(crate) fn give_back_user(&self, slot: Slot, messages: VecDeque<(NodeId, Vec<u8>)>) {
-        let mut inbox = self.seats[slot.index()].inbox.lock();
+        let mut inbox = self.slots[slot.index()].inbox.lock();
         messages.into_iter().rev().for_each(|message| inbox.push_front(message));
     }
 
     /// Whether thread `thread` of this node can take one more message.
     pub(crate) fn inbox_has_room(&self, thread: u16) -> bool {
-        let seat = self.seats.get(usize::from(thread) + 1);
-        seat.is_some_and(|s| s.inbox.lock().len() < INBOX_MAX) || self.reads_no_more.load(Ordering::Acquire)
+        let thread_slot = self.slots.get(usize::from(thread) + 1);
+        thread_slot.is_some_and(|s| s.inbox.lock().len() < INBOX_MAX) || self.reads_no_more.load(Ordering::Acquire)
     }
 
     pub(crate) fn deliver_user(&self, from: NodeId, thread: u16, bytes: &[u8], out: &mut Outbox) {
-        if let Some(seat) = self.seats.get(usize::from(thread) + 1) {
+        if let Some(thread_slot) = self.slots.get(usize::from(thread) + 1) {
             // They may lie in shared memory, whose fault must not wait for a page with the inbox locked.
             let bytes = bytes.to_vec();
-            seat.inbox.lock().push_back((from, bytes));
+            thread_slot.inbox.lock().push_back((from, bytes));
             out.wake(Slot::thread(usize::from(thread)));
             if let Some(told) = self.told_of_messages.get() {
                 told();
@@ -665,7 +666,8 @@ impl Node {
         locks.extend(self.one_sided_held());
         locks.sort_unstable();
         let locks = locks.into_iter().map(|(lock, slot)| (slot, format!("lock {}", Named(lock.0))));
-        let mut others: Vec<_> = self.desks.iter().flat_map(|room| room.lock().held().collect::<Vec<_>>()).collect();
+        let mut others: Vec<_> =
+            self.sync_objects.iter().flat_map(|room| room.lock().held().collect::<Vec<_>>()).collect();
         others.sort_unstable();
         let others = others.into_iter().map(|(name, slot, writes)| {
             (slot, format!("reader-writer lock {} for {}", Named(name), if writes { "writing" } else { "reading" }))
@@ -687,15 +689,15 @@ impl Node {
 
     /// Whether a thread waits for such a thing.
     pub(crate) fn somebody_waits(&self, such: impl Fn(Waiting) -> bool) -> bool {
-        self.seats.iter().any(|seat| seat.status.lock().is_some_and(|(waiting, _)| such(waiting)))
+        self.slots.iter().any(|thread_slot| thread_slot.status.lock().is_some_and(|(waiting, _)| such(waiting)))
     }
 
     /// One line for each thread that waits: for what, how long.
     pub(crate) fn where_threads_wait(&self) -> Vec<String> {
         let now = self.now();
         let mut lines = Vec::new();
-        for (index, seat) in self.seats.iter().enumerate().skip(1) {
-            let Some((waiting, since)) = *seat.status.lock() else { continue };
+        for (index, thread_slot) in self.slots.iter().enumerate().skip(1) {
+            let Some((waiting, since)) = *thread_slot.status.lock() else { continue };
             let seconds = (now - since).0 as f64 / 1e9;
             let thread = self.thread_in(Slot(index as u16));
             lines.push(format!("thread {thread} has waited {seconds:.1} s for {}", self.describe(waiting)));
@@ -729,7 +731,7 @@ impl Node {
                     return words;
                 }
                 let manager = comem_protocol::ids::manager_of(lock.0, self.nodes);
-                let holder = match self.lock_room(lock).holder(lock) {
+                let holder = match self.lock_shard(lock).holder(lock) {
                     Some(slot) => format!("which thread {} holds", slot.index() - 1),
                     None => "which no thread of this node holds".to_string(),
                 };
@@ -737,17 +739,21 @@ impl Node {
             }
             Waiting::Flag(flag, value) => format!("flag {} to reach {value}", Named(flag.0)),
             Waiting::Answer(..) if waiting.is_for_work() => "work, or for the end of a worker".to_string(),
-            Waiting::Answer(wish, name) => {
+            Waiting::Answer(request, name) => {
                 let named = Named(name);
-                let what = match wish {
-                    Wish::SemWait | Wish::SemTryWait | Wish::SemPass => format!("semaphore {named} to be posted"),
-                    Wish::SemGive | Wish::SemReset => format!("word that semaphore {named} has changed"),
-                    Wish::CondJoin | Wish::CondAwait => format!("condition variable {named} to be signalled"),
-                    Wish::ReadLock => format!("reader-writer lock {named}, to read"),
-                    Wish::WriteLock => format!("reader-writer lock {named}, to write"),
-                    Wish::Meet => format!("the other threads at barrier {named}"),
+                let what = match request {
+                    SyncRequest::SemWait | SyncRequest::SemTryWait | SyncRequest::SemPass => {
+                        format!("semaphore {named} to be posted")
+                    }
+                    SyncRequest::SemGive | SyncRequest::SemReset => format!("word that semaphore {named} has changed"),
+                    SyncRequest::CondJoin | SyncRequest::CondAwait => {
+                        format!("condition variable {named} to be signalled")
+                    }
+                    SyncRequest::ReadLock => format!("reader-writer lock {named}, to read"),
+                    SyncRequest::WriteLock => format!("reader-writer lock {named}, to write"),
+                    SyncRequest::SubsetBarrier => format!("the other threads at barrier {named}"),
                 };
-                format!("{what} (managed by {})", self.name_of(wish.thing(name).manager(self.nodes)))
+                format!("{what} (managed by {})", self.name_of(request.object(name).manager(self.nodes)))
             }
             Waiting::Barrier(what, number) => {
                 let (threads, nodes) = self.with_barrier(|b| {
@@ -787,7 +793,7 @@ impl Node {
 }
 
 /// The rooms as one message sees them.
-pub(crate) struct House<'a> {
+pub(crate) struct LocalNode<'a> {
     pub(crate) node: &'a Node,
     /// Whose request a reply answers.
     pub(crate) answers: Slot,
@@ -797,7 +803,7 @@ pub(crate) struct House<'a> {
     pub(crate) user: Option<(NodeId, u16, Vec<u8>)>,
 }
 
-impl Rooms for House<'_> {
+impl NodeState for LocalNode<'_> {
     fn unit<R>(
         &mut self,
         id: UnitId,
@@ -806,8 +812,8 @@ impl Rooms for House<'_> {
         out: &mut Outbox,
         step: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
     ) -> Option<R> {
-        if id.object == single::PAGES && engine == Engine::Msi {
-            return self.node.single_step(id.index, caller, out, step);
+        if id.object == msi_pages::PAGES && engine == Engine::Msi {
+            return self.node.msi_step(id.index, caller, out, step);
         }
         if let Some(line) = crate::inline::msi::line_of(id).filter(|_| engine == Engine::Msi) {
             return self.node.line_step(line, caller, out, step);
@@ -820,7 +826,7 @@ impl Rooms for House<'_> {
         if let Some(line) = crate::inline::msi::line_of(id) {
             return self.node.is_line_freed(line);
         }
-        id.object == single::PAGES && self.node.shared().is_some_and(|shared| shared.table.is_freed(id.index))
+        id.object == msi_pages::PAGES && self.node.shared().is_some_and(|shared| shared.table.is_freed(id.index))
     }
 
     fn locks(
@@ -843,14 +849,14 @@ impl Rooms for House<'_> {
         self.node.with_flags(id, caller, out, step);
     }
 
-    fn desk<R>(
+    fn sync_objects<R>(
         &mut self,
-        thing: Thing,
+        object: SyncObject,
         caller: Option<Slot>,
         out: &mut Outbox,
-        step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+        step: impl FnOnce(&mut SyncObjects, &mut sync::Context<'_>) -> R,
     ) -> R {
-        self.node.with_desk(thing, caller, out, step)
+        self.node.with_sync_objects(object, caller, out, step)
     }
 
     fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox)) {
@@ -883,8 +889,8 @@ impl Rooms for House<'_> {
     }
 
     fn answer(&mut self, bytes: &[u8]) {
-        let Some(seat) = self.node.seats.get(self.answers.index()) else { return };
-        *seat.answer.lock() = Some(bytes.to_vec());
+        let Some(thread_slot) = self.node.slots.get(self.answers.index()) else { return };
+        *thread_slot.answer.lock() = Some(bytes.to_vec());
         self.roused = Some(self.answers);
     }
 

@@ -7,7 +7,7 @@ use crate::symbols::Symbols;
 use comem_protocol::coherence::pages::region::Unit;
 use comem_protocol::coherence::pages::sharing::Found;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
-use comem_protocol::wire::message::Wish;
+use comem_protocol::wire::message::SyncRequest;
 use serde_json::{Value, json};
 
 /// The version of the stats file's form.
@@ -29,9 +29,9 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     let now = node.now();
     let wall = (now - node.began()).0;
     // Threads that compute or wait have booked neither yet: a job may end in the middle of both.
-    let mut unbooked: Vec<Counters> = node.seats.iter().map(|seat| seat.unbooked(now)).collect();
+    let mut unbooked: Vec<Counters> = node.slots.iter().map(|thread_slot| thread_slot.unbooked(now)).collect();
     unbooked.extend(node.wire.link_counters());
-    let counters = node.seats.iter().map(|seat| &seat.counters).chain(&unbooked);
+    let counters = node.slots.iter().map(|thread_slot| &thread_slot.counters).chain(&unbooked);
     let mut value = summary(counters, node.threads(), wall);
     let (host, pid) = node.wire.member(node.me()).unwrap_or_default();
     value["node"] = json!(node.me().0);
@@ -92,7 +92,7 @@ fn regions(node: &Node) -> Value {
         let cost = (&k.costs.fetch_ns, &k.costs.pages_fetched, &k.costs.faults);
         std::cmp::Reverse((cost.0.load(Relaxed), cost.1.load(Relaxed), cost.2.load(Relaxed)))
     });
-    let one = |known: &std::sync::Arc<crate::shared::table::Known>| {
+    let one = |known: &std::sync::Arc<crate::shared::table::RegionState>| {
         let costs = &known.costs;
         let sharing = shared.sharing.lock();
         let mut pages: Vec<(PageNo, Found)> = match known.region.engine {
@@ -130,7 +130,7 @@ fn regions(node: &Node) -> Value {
             "faults": costs.faults.load(Relaxed),
             "fetch_us": costs.fetch_ns.load(Relaxed) / 1000,
             "pages_fetched": costs.pages_fetched.load(Relaxed),
-            "pages_owned": known.cells().map(|cell| cell.lock().chunk.home_pages()).sum::<u32>(),
+            "pages_owned": known.slots().map(|cell| cell.lock().table.home_pages()).sum::<u32>(),
             "diff_bytes": costs.diff_bytes.load(Relaxed),
             "invalidations": costs.invalidations.load(Relaxed),
             "false_sharing": false_sharing,
@@ -198,10 +198,14 @@ pub(crate) fn print_hang(node: &Node) {
     // What another thread does on purpose: it need not write to memory for that.
     let is_word = |waiting: Waiting| match waiting {
         Waiting::Flag(..) | Waiting::Messages => true,
-        Waiting::Answer(Wish::SemWait | Wish::CondJoin | Wish::CondAwait, _) => !waiting.is_for_work(),
+        Waiting::Answer(SyncRequest::SemWait | SyncRequest::CondJoin | SyncRequest::CondAwait, _) => {
+            !waiting.is_for_work()
+        }
         _ => false,
     };
-    let is_lock = |waiting| matches!(waiting, Waiting::Lock(_) | Waiting::Answer(Wish::ReadLock | Wish::WriteLock, _));
+    let is_lock = |waiting| {
+        matches!(waiting, Waiting::Lock(_) | Waiting::Answer(SyncRequest::ReadLock | SyncRequest::WriteLock, _))
+    };
     let at_barrier = |waiting| matches!(waiting, Waiting::Barrier(..));
     let own_are_missing = node.somebody_waits(at_barrier) && node.with_barrier(|b| b.missing().0) > 0;
     if node.somebody_waits(at_barrier) && !node.locks_held().is_empty() {

@@ -23,11 +23,11 @@ use std::time::Duration;
 /// stays where it is. A core that spins longer is missed by the service threads of other nodes (decision 0020).
 pub(crate) const SPIN: Span = Span::from_us(300);
 /// How long a node whose threads look after its service socket now and then is left to itself.
-pub(crate) const PATIENCE: Span = Span::from_us(3);
+pub(crate) const UNATTENDED_FOR: Span = Span::from_us(3);
 /// How long the service thread of a node that sleeps looks whether there is more, after something has come.
-const LINGER: Span = Span::from_us(100);
+const POLL_AFTER_MESSAGE: Span = Span::from_us(100);
 /// And after all that has come meanwhile: it has other things to look after.
-const LINGER_MOST: Span = Span::from_ms(5);
+const POLL_AFTER_MESSAGE_MAX: Span = Span::from_ms(5);
 /// So many times at most a thread takes in what lies in a socket, where it has other things to do.
 const AT_A_LOOK: usize = 64;
 /// How often the service thread looks after sockets that nobody attends.
@@ -39,7 +39,7 @@ const TICK_EARLY: Span = Span::from_ms(8);
 const HANG: Span = Span::from_ms(10_000);
 
 /// A wait that began behind the job's end, for what nobody gives any more, lasts so long before a word is said.
-const IN_VAIN: Span = Span::from_ms(2_000);
+const UNANSWERED_FOR: Span = Span::from_ms(2_000);
 
 /// Set by SIGUSR1: somebody wants to know where the threads wait.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -150,7 +150,7 @@ impl Service {
             let until = self.node.follow_schedule(until);
             let timeout = until.map_or(Duration::ZERO, |until| Duration::from_nanos((until - now).0.max(1_000)));
             if self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait()) > 0 {
-                self.node.linger(self.at_home);
+                self.node.poll_idle(self.at_home);
             }
         }
     }
@@ -161,7 +161,7 @@ impl Service {
             // What a thread has posted goes on as it computes: what has come lets more be sent. The next look is soon, and not each time that somebody asks.
             self.last_tick = Time((now.0 + 2 * TICK_EARLY.0).saturating_sub(TICK.0));
         }
-        self.node.tell_all_gathered();
+        self.node.send_all_combined();
         // The service thread may have been the last to hear of what the node's arrival waited for, with all threads asleep for long.
         if self.node.nodes() > 1 {
             self.node.repeat_arrival(Slot::SERVICE);
@@ -221,7 +221,7 @@ impl SpinBudget {
     }
 
     /// A spin has ended.
-    pub(crate) fn book(&self, brought_something: bool) {
+    pub(crate) fn account(&self, brought_something: bool) {
         let left = self.0.load(Ordering::Relaxed);
         self.0.store(if brought_something { (left.max(0) + 2).min(Self::MAX) } else { left - 1 }, Ordering::Relaxed);
     }
@@ -238,7 +238,7 @@ impl Node {
     /// mostly asks for others soon, and to wake it each time costs both sides more than that. Not while a thread of the node spins (it looks
     /// by itself), nor once one has something to do: it needs the core. Not `at_home`, where it may keep another node's thread from its core, it
     /// yields to that on every look if a look is a system call anyway.
-    fn linger(&self, at_home: bool) {
+    fn poll_idle(&self, at_home: bool) {
         let idle = || self.all_wait() && self.spinning.load(Ordering::Relaxed) == 0;
         if self.config.wait != WaitPolicy::Auto || !may_spin(&self.config) || !idle() {
             return;
@@ -247,13 +247,13 @@ impl Node {
         let watched = service.watch(true);
         let yields = !watched && !at_home;
         let start = self.now();
-        let (mut now, mut until) = (start, start + LINGER);
-        while now < until.min(start + LINGER_MOST) && idle() {
+        let (mut now, mut until) = (start, start + POLL_AFTER_MESSAGE);
+        while now < until.min(start + POLL_AFTER_MESSAGE_MAX) && idle() {
             self.release_holds();
             self.look_at_remote();
             if !watched || service.glance() {
                 if self.receive(Slot::SERVICE, Slot::SERVICE, Some(Duration::ZERO), Wait::Block) > 0 {
-                    until = self.now() + LINGER;
+                    until = self.now() + POLL_AFTER_MESSAGE;
                 }
             } else if self.wire.threads_glance() {
                 break;
@@ -274,23 +274,23 @@ impl Node {
         let spin = match self.config.wait {
             WaitPolicy::Spin => true,
             WaitPolicy::Block => false,
-            WaitPolicy::Auto => free && may_spin(&self.config) && self.seats[slot.index()].spins.allows(),
+            WaitPolicy::Auto => free && may_spin(&self.config) && self.slots[slot.index()].spins.allows(),
         };
         if spin { Wait::Spin(SPIN) } else { Wait::Block }
     }
 
     /// When the waits of threads that have work to do began.
     pub(crate) fn waits_in_work(&self) -> impl Iterator<Item = Time> {
-        let waits = self.seats.iter().filter_map(|seat| *seat.status.lock());
+        let waits = self.slots.iter().filter_map(|thread_slot| *thread_slot.status.lock());
         waits.filter(|(why, _)| !why.is_for_work()).map(|(_, since)| since)
     }
 
     /// Whether all of this node's threads wait for what others do, and none for a lock: so none takes one soon.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let is_at_work = |seat: &crate::node::Seat| {
-            (*seat.status.lock()).is_some_and(|(why, _)| !why.is_for_others() || matches!(why, Waiting::Lock(_)))
+        let is_at_work = |thread_slot: &crate::node::ThreadSlot| {
+            (*thread_slot.status.lock()).is_some_and(|(why, _)| !why.is_for_others() || matches!(why, Waiting::Lock(_)))
         };
-        self.all_wait() && !self.seats.iter().any(is_at_work)
+        self.all_wait() && !self.slots.iter().any(is_at_work)
     }
 
     /// Before a thread sleeps for what others do: if all of this node's threads wait, it keeps nothing from other nodes.
@@ -308,10 +308,10 @@ impl Node {
     /// What comes there lets more be sent; true while there is more to look after soon.
     pub(crate) fn attend_idle_sockets(&self, as_slot: Slot) -> bool {
         let mut goes_on = false;
-        for index in 1..self.seats.len() {
+        for index in 1..self.slots.len() {
             let slot = Slot(index as u16);
             if slot == as_slot
-                || self.seats[index].waiter.in_socket()
+                || self.slots[index].waiter.in_socket()
                 || self.wire.sender(slot).lock().outstanding() == 0
             {
                 continue;
@@ -332,20 +332,20 @@ impl Node {
 
     /// What the thread in a slot sleeps in, as the node's other threads see it.
     pub(crate) fn asleep<R>(&self, slot: Slot, why: Waiting, since: Time, sleep: impl FnOnce() -> R) -> R {
-        let seat = &self.seats[slot.index()];
-        *seat.status.lock() = Some((why, since));
+        let thread_slot = &self.slots[slot.index()];
+        *thread_slot.status.lock() = Some((why, since));
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let result = sleep();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        *seat.status.lock() = None;
+        *thread_slot.status.lock() = None;
         result
     }
 
     /// Behind the job's end some waits still end, for what other threads of the node are about; others never will. Of those the thread that has ended the
     /// job, which nothing else would end, hears by an error, and of any other thread's a line tells.
-    pub(crate) fn look_whether_in_vain(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
+    pub(crate) fn look_whether_unanswered(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
         let Some((finisher, at)) = self.ended.get() else { return Ok(()) };
-        if since < *at || (self.now() - since).0 < IN_VAIN.0 || self.nodes() == 1 {
+        if since < *at || (self.now() - since).0 < UNANSWERED_FOR.0 || self.nodes() == 1 {
             return Ok(());
         }
         let what = self.describe(why);
@@ -361,7 +361,7 @@ impl Node {
     }
 
     fn sleep(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
-        let waiter = &self.seats[slot.index()].waiter;
+        let waiter = &self.slots[slot.index()].waiter;
         // A host wants to be asked now and then, in the middle of a wait.
         let asked = crate::host::host().is_some();
         let mut lets_go = self.lets_go_at(why);
@@ -369,7 +369,7 @@ impl Node {
             if waiter.was_roused() {
                 return Ok(());
             }
-            self.look_whether_in_vain(slot, why, since)?;
+            self.look_whether_unanswered(slot, why, since)?;
             if lets_go.is_some_and(|at| at <= self.now()) {
                 lets_go = None;
                 self.lets_go_at_rest(slot);
@@ -456,7 +456,7 @@ impl Node {
         }
         let start = self.now();
         let end = start + Span(SPIN.0.min(timeout.as_nanos() as u64));
-        let waiter = &self.seats[slot.index()].waiter;
+        let waiter = &self.slots[slot.index()].waiter;
         let mut settled = start;
         let mut came = loop {
             if !watched || mine.glance() {
@@ -480,7 +480,7 @@ impl Node {
             if now >= end {
                 break 0;
             }
-            if (now - settled).0 >= PATIENCE.0 {
+            if (now - settled).0 >= UNATTENDED_FOR.0 {
                 settled = now;
                 mine.settle(true);
             }
@@ -496,19 +496,19 @@ impl Node {
         }
         mine.settle(false);
         if came > 0 || self.now() - start >= SPIN {
-            self.seats[slot.index()].spins.book(came > 0);
+            self.slots[slot.index()].spins.account(came > 0);
         }
         Some(came)
     }
 
     /// From here on, who is sent something gets a moment to look by itself, until [`Node::settle`].
-    pub(crate) fn be_patient(&self, slot: Slot) {
-        self.seats[slot.index()].patient.store(true, Ordering::Relaxed);
+    pub(crate) fn defer_wakeups(&self, slot: Slot) {
+        self.slots[slot.index()].patient.store(true, Ordering::Relaxed);
     }
 
     /// Rouses whoever has not looked, before this thread goes on to compute.
-    pub(crate) fn settle(&self, slot: Slot) {
-        self.seats[slot.index()].patient.store(false, Ordering::Relaxed);
+    pub(crate) fn flush_wakeups(&self, slot: Slot) {
+        self.slots[slot.index()].patient.store(false, Ordering::Relaxed);
         if self.nodes() > 1 {
             self.wire.endpoint(slot).settle(false);
         }
@@ -585,13 +585,13 @@ mod tests {
         let tried = (0..200).filter(|_| {
             let spin = budget.allows();
             if spin {
-                budget.book(false);
+                budget.account(false);
             }
             spin
         });
         let tried = tried.count();
         assert!((20..40).contains(&tried), "{tried} of 200 waits spun in vain");
-        budget.book(true);
+        budget.account(true);
         assert!(budget.allows());
     }
 }

@@ -1,18 +1,18 @@
 //! An application thread's side of every operation: accesses that miss, ranges, locks, barriers.
 
-mod access;
 pub(crate) mod deal;
-mod desk;
-mod mail;
+mod messages;
+mod object_access;
 mod ranges;
 mod sync;
+mod sync_objects;
 
-use crate::bind::Own;
+use crate::bind::CpuSet;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
-use crate::node::{Node, Seat, Waiting};
-use crate::shared::streams::Streams;
+use crate::node::{Node, ThreadSlot, Waiting};
+use crate::shared::stride_prefetch::StridePrefetcher;
 use comem_memory::StoreFlag;
 use comem_memory::pages::fault::uncancelled;
 use comem_protocol::ids::{LockId, NodeId, Slot};
@@ -38,7 +38,7 @@ pub struct Thread {
     /// Messages to this thread are put aside whenever it waits, however many.
     keeps_messages: Cell<bool>,
     /// The cores that the thread comes back to when it has waited.
-    own: Option<Own>,
+    own: Option<CpuSet>,
     /// Behind a box, so that compilers know the rest not to change and keep it in registers.
     state: Box<RefCell<State>>,
     not_send: PhantomData<*const ()>,
@@ -57,11 +57,11 @@ struct State {
     /// What the operation under way has waited for last, and since when.
     waits: Option<(Waiting, Time)>,
     /// Messages put aside while the thread waited.
-    stash: VecDeque<(NodeId, Vec<u8>)>,
+    unread: VecDeque<(NodeId, Vec<u8>)>,
     /// When the thread last left Comem, for a node that is made slower.
     left: Option<u64>,
     /// What this thread's page faults look like.
-    stream: Streams,
+    stream: StridePrefetcher,
     /// A lock was fetched since this thread last waited for anything else.
     under_locks: bool,
     /// The loop whose items are dealt out that the thread is in.
@@ -131,7 +131,7 @@ impl Thread {
         self.state.borrow().under_locks
     }
 
-    pub(crate) fn stream<R>(&self, step: impl FnOnce(&mut Streams) -> R) -> R {
+    pub(crate) fn stream<R>(&self, step: impl FnOnce(&mut StridePrefetcher) -> R) -> R {
         step(&mut self.state.borrow_mut().stream)
     }
 
@@ -149,8 +149,8 @@ impl Thread {
         })
     }
 
-    fn seat(&self) -> &Seat {
-        &self.node.seats[self.slot.index()]
+    fn thread_slot(&self) -> &ThreadSlot {
+        &self.node.slots[self.slot.index()]
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -161,7 +161,7 @@ impl Thread {
     pub(crate) fn operation<R>(&self, operation: impl FnOnce() -> R) -> R {
         let start = self.node.now();
         self.forget_waits();
-        self.node.be_patient(self.slot);
+        self.node.defer_wakeups(self.slot);
         let gone_before = self.state.borrow().soft;
         let result = uncancelled(|| {
             let result = operation();
@@ -169,7 +169,7 @@ impl Thread {
                 // After an error too the program goes on with its ranges. Where the job has ended, the next operation tells.
                 let _ = self.take_pins_back();
             }
-            self.node.settle(self.slot);
+            self.node.flush_wakeups(self.slot);
             result
         });
         let span = (self.node.now() - start).0;
@@ -207,9 +207,9 @@ impl Thread {
     /// A part of a wait, which began at the time that `wait` gets: books how long it took.
     fn booked<R>(&self, why: Waiting, wait: impl FnOnce(Time) -> R) -> R {
         let start = self.node.now();
-        self.seat().waits.set(Some(start));
+        self.thread_slot().waits.set(Some(start));
         let result = wait(self.waits_since(why, start));
-        self.seat().waits.set(None);
+        self.thread_slot().waits.set(None);
         let span = (self.node.now() - start).0;
         self.state.borrow_mut().waited_ns += span;
         why.time(self.counters()).add(span);
@@ -219,7 +219,7 @@ impl Thread {
     /// What the thread has waited for longer than a moment, without leaving its processor to others. `None` when that
     /// is over.
     pub(crate) fn waits_long_for(&self, why: Option<Waiting>) {
-        *self.seat().status.lock() = why.map(|why| (why, self.node.now()));
+        *self.thread_slot().status.lock() = why.map(|why| (why, self.node.now()));
     }
 
     fn forget_waits(&self) {
@@ -263,18 +263,18 @@ impl Thread {
     }
 
     /// Gives back what it has, and the seat itself.
-    pub(crate) fn leave_seat(&self) {
+    pub(crate) fn leave_slot(&self) {
         self.leave_loop();
         self.end_ranges();
         self.leave_messages();
         self.node.sections_are_left(self.slot);
-        self.node.seats[self.slot.index()].taken.store(false, std::sync::atomic::Ordering::Release);
+        self.node.slots[self.slot.index()].taken.store(false, std::sync::atomic::Ordering::Release);
     }
 
     pub(crate) fn begin_life(&self) -> Time {
         self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
         let now = self.node.now();
-        self.seat().lives.set(Some(now));
+        self.thread_slot().lives.set(Some(now));
         now
     }
 
@@ -286,7 +286,7 @@ impl Thread {
     /// Books the thread's life since then.
     pub(crate) fn end_life(&self, since: Time) {
         let now = self.node.now();
-        self.seat().lives.set(None);
+        self.thread_slot().lives.set(None);
         self.counters().lifetime_ns.add((now - since).0);
     }
 }

@@ -114,7 +114,7 @@ impl Node {
         let mut waiting = Vec::new();
         if self.nodes() > 1 {
             let before = Time(now.0.saturating_sub(self.watch.ask_after.0));
-            for slot in (0..self.seats.len()).map(|index| Slot(index as u16)) {
+            for slot in (0..self.slots.len()).map(|index| Slot(index as u16)) {
                 waiting.extend(self.wire.sender(slot).lock().unanswered(before));
             }
             self.with_barrier(|barrier| waiting.extend(barrier.unanswered(before)));

@@ -7,10 +7,10 @@
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
 use crate::diagram;
 use crate::history::{Deed, Record, Stamp};
+use crate::msi_pages::{self, LOOK_AGAIN, Paged, Paging, Tally};
 use crate::node::Node;
 use crate::program::{Op, Program};
 use crate::schedule::{LOOKS_LATE, Scheduled, Waits};
-use crate::single::{self, LOOK_AGAIN, Paged, Paging, Tally};
 use crate::thread::{Thread, Turn};
 use crate::watch::{self, Ended, Watchers};
 use comem_protocol::auth::{JobKey, Sealer};
@@ -246,7 +246,7 @@ impl Cluster {
                 self.outcome.failures.extend(unrest.filter_map(|node| node.schedule_unrest(now)));
             }
             if self.config.paging.is_some() {
-                self.outcome.failures.extend(single::two_masters(&self.nodes));
+                self.outcome.failures.extend(msi_pages::two_masters(&self.nodes));
             }
         }
         self.outcome.took = self.now;

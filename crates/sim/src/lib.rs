@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`model`] | the `msi` engine for exhaustive checking |
 //! | [`program`] | what simulated threads do |
-//! | [`memory`], [`node`], [`thread`], `desk` | a node: its memory, its machines, its threads in steps as small as a processor's |
+//! | [`memory`], [`node`], [`thread`], `sync_objects` | memory, machines, threads in steps as small as a processor's |
 //! | [`carrier`] | how messages travel: whole, or as datagrams of the production link |
 //! | [`cluster`] | nodes, network and virtual time |
 //! | [`history`] | what the threads did |
@@ -16,7 +16,7 @@
 //! | [`outcomes`] | what litmus programs show under each engine, against what it allows |
 //! | [`scenario`] | programs by name, made by seed |
 //! | [`pages`] | the engines for pages, over a model of memory with page tables, twins and diffs |
-//! | [`single`] | pages under `msi`, over a model of memory with page tables |
+//! | [`msi_pages`] | pages under `msi`, over a model of memory with page tables |
 //! | `schedule` | the schedule of locks, with numbers that a seed draws |
 //! | [`startup`] | whole jobs, from start-up to the end |
 //! | [`watch`], [`partition`] | the failure detector, and jobs whose network is cut in places |
@@ -25,13 +25,13 @@ pub mod arrivals;
 pub mod carrier;
 pub mod check;
 pub mod cluster;
-mod desk;
 pub mod diagram;
 pub mod direct;
 pub mod history;
 pub mod locks;
 pub mod memory;
 pub mod model;
+pub mod msi_pages;
 pub mod node;
 pub mod outcomes;
 pub mod pages;
@@ -39,7 +39,7 @@ pub mod partition;
 pub mod program;
 pub mod scenario;
 mod schedule;
-pub mod single;
 pub mod startup;
+mod sync_objects;
 pub mod thread;
 pub mod watch;

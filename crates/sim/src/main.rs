@@ -9,11 +9,11 @@ use comem_protocol::coherence::Engine;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::faults::FaultSpec;
 use comem_sim::cluster::Outcome;
+use comem_sim::msi_pages;
 use comem_sim::pages;
 use comem_sim::pages::explore::{Case, Ways};
 use comem_sim::pages::small::cases;
 use comem_sim::scenario::{Kind, Scenario, Verdict};
-use comem_sim::single;
 use comem_sim::startup;
 use std::io::Write;
 use std::ops::Range;
@@ -103,7 +103,7 @@ struct Options {
     jobs_of: Vec<Job>,
     kind: Option<Kind>,
     page_kind: Option<pages::program::Kind>,
-    single_kind: Option<single::program::Kind>,
+    single_kind: Option<msi_pages::program::Kind>,
     nodes: Option<usize>,
     threads: Option<usize>,
     faults: Option<FaultSpec>,
@@ -211,7 +211,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
     if let Some(name) = &program {
         options.kind = Kind::from_name(name);
         options.page_kind = pages::program::Kind::from_name(name);
-        options.single_kind = single::program::Kind::from_name(name);
+        options.single_kind = msi_pages::program::Kind::from_name(name);
         let known = match (paged, engine.as_deref()) {
             (false, _) => options.kind.is_some(),
             (true, Some("msi")) => options.single_kind.is_some(),
@@ -330,7 +330,7 @@ fn run_pages(options: &Options, engines: Engines, notes_writes: bool, seed: u64)
 }
 
 fn run_single(options: &Options, seed: u64) -> Run {
-    let scenario = single::scenario::Scenario {
+    let scenario = msi_pages::scenario::Scenario {
         kind: options.single_kind,
         nodes: options.nodes,
         threads: options.threads,
@@ -338,7 +338,7 @@ fn run_single(options: &Options, seed: u64) -> Run {
         even: false,
         trace: options.trace,
     };
-    let single::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);
+    let msi_pages::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);
     Run::new(kind.name().to_string(), violations, outcome)
 }
 

@@ -10,14 +10,14 @@
 use comem_protocol::coherence::msi::{Begin, Unit};
 use comem_protocol::coherence::{self, Engine, Permission, UnitMemory};
 use comem_protocol::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
-use comem_protocol::node::route::{Origin, Rooms, dispatch};
+use comem_protocol::node::route::{NodeState, Origin, dispatch};
 use comem_protocol::outbox::{self, Outbox, Target};
 use comem_protocol::rules::Rule;
 use comem_protocol::sync;
 use comem_protocol::sync::barrier::Barrier;
-use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
+use comem_protocol::sync::objects::{SyncObject, SyncObjects};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::{Message, Ticket, Want, types};
@@ -253,7 +253,7 @@ impl State {
         };
         let mut out = Outbox::new();
         let origin = Origin { from: envelope.from, ticket: envelope.ticket, caller };
-        let mut room = Room { me: envelope.to.node, nodes: self.nodes.len(), node: &mut self.nodes[node] };
+        let mut room = NodeView { me: envelope.to.node, nodes: self.nodes.len(), node: &mut self.nodes[node] };
         if dispatch(&mut room, Time(0), origin, message, &mut out).is_err() {
             self.error = Some("a node finds that another misbehaves");
         }
@@ -359,7 +359,7 @@ impl State {
         out: &mut Outbox,
         step: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
     ) -> R {
-        let mut room = Room { me: NodeId(n as u16), nodes: self.nodes.len(), node: &mut self.nodes[n] };
+        let mut room = NodeView { me: NodeId(n as u16), nodes: self.nodes.len(), node: &mut self.nodes[n] };
         room.step(Some(slot), out, step)
     }
 
@@ -415,13 +415,13 @@ fn unique_value(node: usize, thread: usize, access: u8) -> u8 {
 }
 
 /// One node's only unit; the model has nothing else.
-struct Room<'a> {
+struct NodeView<'a> {
     me: NodeId,
     nodes: usize,
     node: &'a mut Node,
 }
 
-impl Room<'_> {
+impl NodeView<'_> {
     fn step<R>(
         &mut self,
         caller: Option<Slot>,
@@ -434,7 +434,7 @@ impl Room<'_> {
     }
 }
 
-impl Rooms for Room<'_> {
+impl NodeState for NodeView<'_> {
     fn unit<R>(
         &mut self,
         id: UnitId,
@@ -463,12 +463,12 @@ impl Rooms for Room<'_> {
     ) {
         unreachable!("the model has no flags")
     }
-    fn desk<R>(
+    fn sync_objects<R>(
         &mut self,
-        _: Thing,
+        _: SyncObject,
         _: Option<Slot>,
         _: &mut Outbox,
-        _: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+        _: impl FnOnce(&mut SyncObjects, &mut sync::Context<'_>) -> R,
     ) -> R {
         unreachable!("the model has no semaphores")
     }

@@ -2,22 +2,22 @@
 
 use crate::history::{Deed, Record, Stamp, ThreadId};
 use crate::memory::{Memory, UnitView};
+use crate::msi_pages::{Paged, Paging};
 use crate::program::{Op, Shape};
 use crate::schedule::{Scheduled, Waits, quiet};
-use crate::single::{Paged, Paging};
 use crate::thread::{Phase, Thread};
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::{self, Engine, Permission, UnitMemory};
 use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
 use comem_protocol::lock_schedule::{DeferralInputs, LockSchedule, Request, Tuning};
-use comem_protocol::node::route::{Origin, Rooms, dispatch};
+use comem_protocol::node::route::{NodeState, Origin, dispatch};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::Barrier;
-use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
-use comem_protocol::sync::{self, Mark, NoPayload};
+use comem_protocol::sync::objects::{SyncObject, SyncObjects};
+use comem_protocol::sync::{self, IntervalMark, NoPayload};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
@@ -34,7 +34,7 @@ pub struct Node {
     pub(crate) paged: Option<Paged>,
     pub(crate) locks: Locks,
     pub(crate) flags: Flags,
-    pub(crate) desk: Desk,
+    pub(crate) sync_objects: SyncObjects,
     pub(crate) barrier: Barrier,
     pub(crate) threads: Vec<Thread>,
     /// What the threads did.
@@ -63,7 +63,7 @@ impl Node {
             paged: None,
             locks: Locks::new(),
             flags: Flags::new(),
-            desk: Desk::new(),
+            sync_objects: SyncObjects::new(),
             barrier: Barrier::new(me, shape.nodes, threads.len()),
             threads,
             records: Vec::new(),
@@ -167,15 +167,15 @@ impl Node {
         step(&mut self.locks, &mut cx)
     }
 
-    pub(crate) fn on_desk<R>(
+    pub(crate) fn on_sync_objects<R>(
         &mut self,
         caller: Option<Slot>,
         out: &mut Outbox,
-        step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+        step: impl FnOnce(&mut SyncObjects, &mut sync::Context<'_>) -> R,
     ) -> R {
         let mut payload = NoPayload;
         let mut cx = sync::Context { me: self.me, nodes: self.shape.nodes, caller, payload: &mut payload, out };
-        step(&mut self.desk, &mut cx)
+        step(&mut self.sync_objects, &mut cx)
     }
 
     pub(crate) fn on_flags<R>(
@@ -213,8 +213,8 @@ impl Scheduled for Node {
         &mut self.schedule
     }
 
-    fn locks_now(&self) -> (&Locks, Mark) {
-        (&self.locks, Mark::NOW)
+    fn locks_now(&self) -> (&Locks, IntervalMark) {
+        (&self.locks, IntervalMark::NOW)
     }
 
     fn acts(&mut self, _: Time, caller: Option<Slot>) {
@@ -236,7 +236,7 @@ impl Scheduled for Node {
             _ if thread.ended => Some(Waits::Others),
             _ if !thread.asleep => None,
             Phase::Await if matches!(op, Some(Op::Lock(_) | Op::AwaitWhile(..))) => Some(Waits::Lock),
-            Phase::Await | Phase::Wished(_) | Phase::Joined | Phase::Barrier(_) => Some(Waits::Others),
+            Phase::Await | Phase::Requested(_) | Phase::Joined | Phase::Barrier(_) => Some(Waits::Others),
             _ => Some(Waits::Data),
         }
     }
@@ -254,7 +254,7 @@ fn is_of_units(message: &Message<'_>) -> bool {
     )
 }
 
-impl Rooms for Node {
+impl NodeState for Node {
     fn unit<R>(
         &mut self,
         id: UnitId,
@@ -287,14 +287,14 @@ impl Rooms for Node {
         self.on_flags(caller, out, step);
     }
 
-    fn desk<R>(
+    fn sync_objects<R>(
         &mut self,
-        _: Thing,
+        _: SyncObject,
         caller: Option<Slot>,
         out: &mut Outbox,
-        step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+        step: impl FnOnce(&mut SyncObjects, &mut sync::Context<'_>) -> R,
     ) -> R {
-        self.on_desk(caller, out, step)
+        self.on_sync_objects(caller, out, step)
     }
 
     fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox)) {

@@ -12,7 +12,7 @@ use crate::pages::program::{Op, Programs};
 use crate::scenario::panicked;
 use comem_protocol::coherence;
 use comem_protocol::coherence::pages::PageEngine;
-use comem_protocol::coherence::pages::chunk::Ahead;
+use comem_protocol::coherence::pages::page_table::PrefetchPlan;
 use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId};
@@ -202,7 +202,7 @@ fn layout(nodes: usize, pages: u32, engine: PageEngine, rng: &mut Rng) -> Layout
         all_found: false,
         cache_pages: u32::MAX,
         homes_max: i64::MAX,
-        ahead: Ahead { units: 1, stride: 1, known: 1, claims: false },
+        ahead: PrefetchPlan { units: 1, stride: 1, known: 1, claims: false },
         fetches_ahead: false,
         takes: false,
         wants: false,

@@ -4,9 +4,9 @@
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::lock_schedule::{DeferralInputs, Deferred, LockSchedule, Request, TokenState, Tuning, Way};
-use comem_protocol::node::route::{self, Origin, Rooms, dispatch};
+use comem_protocol::node::route::{self, NodeState, Origin, dispatch};
 use comem_protocol::outbox::Outbox;
-use comem_protocol::sync::Mark;
+use comem_protocol::sync::IntervalMark;
 use comem_protocol::sync::lock::Locks;
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::message::Message;
@@ -81,13 +81,13 @@ pub(crate) fn drawn(rng: &mut Rng) -> Tuning {
 }
 
 /// A node that runs the schedule, driven as the runtime drives it.
-pub(crate) trait Scheduled: Rooms + DeferralInputs + Sized {
+pub(crate) trait Scheduled: NodeState + DeferralInputs + Sized {
     /// This node, and how many threads it has.
     fn who(&self) -> (NodeId, usize);
     /// The machine.
     fn schedule(&mut self) -> &mut LockSchedule;
     /// The node's locks, and the moment at which it is, as releases count them.
-    fn locks_now(&self) -> (&Locks, Mark);
+    fn locks_now(&self) -> (&Locks, IntervalMark);
     /// What comes next is done by this thread, or the service thread.
     fn acts(&mut self, now: Time, caller: Option<Slot>);
     /// A message was refused.
@@ -110,7 +110,7 @@ pub(crate) trait Scheduled: Rooms + DeferralInputs + Sized {
         let (locks, mark) = self.locks_now();
         let state = |lock| TokenState {
             is_here: locks.is_here(lock),
-            needs_close: locks.rests(lock).is_some_and(|released| released.needs_close(mark)),
+            needs_close: locks.is_idle_here(lock).is_some_and(|released| released.needs_close(mark)),
         };
         // All threads take part in a barrier.
         let way = Way { closes_in_slices: origin.caller.is_none(), beside_calls: false };
@@ -167,7 +167,7 @@ pub(crate) trait Scheduled: Rooms + DeferralInputs + Sized {
     fn request_ahead(&mut self, caller: Option<Slot>, out: &mut Outbox) {
         if let Some(wanted) = self.schedule().tokens_to_request() {
             let me = self.who().0;
-            route::want(self, me, caller, &wanted, out);
+            route::prefetch_tokens(self, me, caller, &wanted, out);
         }
     }
 

@@ -14,7 +14,7 @@ use comem_protocol::sync::lock::Acquire;
 use comem_protocol::sync::reduce::{Number, Operator, Reduction};
 use comem_protocol::sync::rwlock::RwLockId;
 use comem_protocol::time::Time;
-use comem_protocol::wire::message::{Collective, Message, Want, Wish};
+use comem_protocol::wire::message::{Collective, Message, SyncRequest, Want};
 use std::collections::BTreeMap;
 
 /// What a thread does next.
@@ -41,7 +41,7 @@ pub(crate) enum Phase {
     /// Waits for a lock, a flag or messages, or sees that it has what it waited for.
     Await,
     /// Has asked a semaphore, condition variable or reader-writer lock for this.
-    Wished(Wish),
+    Requested(SyncRequest),
     /// Has joined a condition's waiters, and is about to let the lock go.
     Joined,
     /// Waits for this barrier.
@@ -185,7 +185,7 @@ impl Node {
             | Op::Broadcast(_)
             | Op::ReadLock(_)
             | Op::WriteLock(_)
-            | Op::RwUnlock(_) => self.at_desk(t, op, out),
+            | Op::RwUnlock(_) => self.at_sync_object(t, op, out),
             Op::ReadSpan(_) | Op::WriteSpan(..) | Op::Until(..) => panic!("no objects span pages"),
             Op::Set(..) | Op::Await(..) | Op::Send(..) | Op::Receive(_) => self.signal(t, op, out),
         }

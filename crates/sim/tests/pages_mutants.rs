@@ -16,7 +16,7 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
     match rule {
         Rule::CarriedCopiesAreReleased => family(Kind::Wavering),
         Rule::OfferedPagesKeepTheirNotes => family(Kind::Sor),
-        Rule::EarlyPagesAreRegarded => {
+        Rule::PremappedPagesAreTracked => {
             family(Kind::Sor).into_iter().map(|scenario| Scenario { lone: true, ..scenario }).collect()
         }
         Rule::LazyAcquiresCatchUp | Rule::NarrowTokensAreMarked => {
@@ -25,7 +25,7 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
         Rule::AtomicsAreTold | Rule::AtomicsEndCopies => family(Kind::Atomics),
         Rule::PostsTell | Rule::GivesTell => family(Kind::Semaphores),
         Rule::SignalsTell => family(Kind::Conditions),
-        Rule::MeetingsTell => family(Kind::Meetings),
+        Rule::SubsetBarriersCarryNotices => family(Kind::Meetings),
         Rule::ReadersTell | Rule::ManagersHear | Rule::SaidIsKept => family(Kind::Readers),
         Rule::ReductionsTell => family(Kind::Reductions),
         _ => vec![Scenario::new(hlrc), Scenario::new(scope), Scenario::mixed(hlrc), Scenario::mixed(scope)],

@@ -1,21 +1,21 @@
 //! Writes inputs for the victim: datagrams as honest nodes would send them, then damaged by bits, lengths and splices.
 
-use super::rooms::{UNIT_BYTES, UNITS};
+use super::victim_node::{UNIT_BYTES, UNITS};
 use super::{NODES, PROG, SLOTS, append};
 use comem_protocol::coherence::direct::Entry;
 use comem_protocol::coherence::direct::remote::{Command, Request, UnitAt};
 use comem_protocol::coherence::node_set::NodeSet;
 use comem_protocol::coherence::pages::PAGE_BYTES;
-use comem_protocol::coherence::pages::wire::{Need, Push, put_unused};
+use comem_protocol::coherence::pages::wire::{Push, RequiredDiff, put_unused};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
 use comem_protocol::node::identity::{Identity, Layout};
 use comem_protocol::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, Verdict};
-use comem_protocol::sync::bundle::Bundle;
 use comem_protocol::sync::deal::BatchRequest;
+use comem_protocol::sync::lock_batch::LockBatch;
 use comem_protocol::sync::mismatch::Apart;
 use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
-use comem_protocol::wire::message::{Collective, Hearing, Message, News, Ticket, Want, Wish};
+use comem_protocol::wire::message::{Collective, Message, SignalInterest, SyncRequest, SyncUpdate, Ticket, Want};
 
 /// Kinds of messages that [`Author::message`] writes.
 const KINDS: u64 = 40;
@@ -146,7 +146,7 @@ impl Author {
 
     /// Locks, and what is said of each.
     fn locks(&mut self) -> Vec<u8> {
-        let mut bundle = Bundle::default();
+        let mut bundle = LockBatch::default();
         for _ in 0..self.rng.below(5) {
             let lock = LockId(self.rng.below(8));
             bundle.add(lock, &self.bytes());
@@ -205,7 +205,7 @@ impl Author {
             put_unused(&mut body, std::slice::from_ref(&run));
             return body;
         }
-        let applied = vec![Need { writer: NodeId(1), serial: self.rng.below(4) }];
+        let applied = vec![RequiredDiff { writer: NodeId(1), serial: self.rng.below(4) }];
         let pages = run.len();
         Push { epoch: self.rng.below(5) as u32, applied, runs: [run].into_iter().collect() }.emit(&mut body);
         body.resize(body.len() + pages * PAGE_BYTES, first as u8);
@@ -294,17 +294,17 @@ impl Author {
             19 => Message::Noted { epoch },
             20 => Message::Release { epoch, what: self.collective(), payload: few, notices: bytes },
             21 => {
-                let wish = Wish::ALL[self.rng.below(Wish::ALL.len() as u64) as usize];
-                Message::Ask { wish, name: value, knowledge: bytes }
+                let request = SyncRequest::ALL[self.rng.below(SyncRequest::ALL.len() as u64) as usize];
+                Message::Ask { request, name: value, knowledge: bytes }
             }
             22 => {
-                let wish = Wish::ALL[self.rng.below(Wish::ALL.len() as u64) as usize];
+                let request = SyncRequest::ALL[self.rng.below(SyncRequest::ALL.len() as u64) as usize];
                 let slot = Slot(self.rng.below(SLOTS as u64) as u16);
-                Message::Answer { wish, name: value, slot, yes: epoch > 1, payload: few }
+                Message::Answer { request, name: value, slot, yes: epoch > 1, payload: few }
             }
             23 => {
-                let news = News::ALL[self.rng.below(News::ALL.len() as u64) as usize];
-                Message::Tell { news, name: value, payload: few }
+                let update = SyncUpdate::ALL[self.rng.below(SyncUpdate::ALL.len() as u64) as usize];
+                Message::Tell { update, name: value, payload: few }
             }
             24 => {
                 let (knowledge, threads) = (bytes, self.rng.below(5) as u32);
@@ -313,8 +313,8 @@ impl Author {
             PUSH => Message::Push { body: bytes },
             UNUSED => Message::PushUnused { body: bytes },
             HEARS => {
-                let hearing = Hearing::ALL[self.rng.below(Hearing::ALL.len() as u64) as usize];
-                Message::Hears { name: value, serial: self.rng.below(4) as u32, hearing }
+                let interest = SignalInterest::ALL[self.rng.below(SignalInterest::ALL.len() as u64) as usize];
+                Message::Hears { name: value, serial: self.rng.below(4) as u32, interest }
             }
             WANTS => {
                 let of = NodeId(self.rng.below(NODES as u64 + 1) as u16);

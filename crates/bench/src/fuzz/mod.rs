@@ -7,8 +7,8 @@
 //! first, then damaged ones.
 
 mod author;
-mod rooms;
 mod victim;
+mod victim_node;
 
 pub use author::Author;
 pub use victim::Victim;

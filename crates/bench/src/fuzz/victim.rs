@@ -1,6 +1,6 @@
 //! The node that takes whatever comes: the way of a datagram is the runtime's, without sockets.
 
-use super::rooms::House;
+use super::victim_node::VictimNode;
 use super::{NODES, PROG, SLOTS, datagrams};
 use comem_protocol::auth::{JobKey, Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Slot};
@@ -50,7 +50,7 @@ pub struct Victim {
     senders: Vec<Sender>,
     encoder: ReplyEncoder,
     peers: BTreeMap<Channel, PeerChannel>,
-    house: House,
+    target: VictimNode,
     startup: Startup,
     sealed: Sealer,
     out: Outbox,
@@ -75,7 +75,7 @@ impl Victim {
             senders: (0..SLOTS).map(|s| Sender::new(channel(s), PROG, config, Sealer::new(None))).collect(),
             encoder: ReplyEncoder::new(channel(0), PROG, config, Sealer::new(None)),
             peers: BTreeMap::new(),
-            house: House::new(SLOTS - 1),
+            target: VictimNode::new(SLOTS - 1),
             startup: start_up(),
             sealed: Sealer::new(Some(JobKey::new([7; 32]))),
             out: Outbox::default(),
@@ -87,7 +87,7 @@ impl Victim {
 
     /// How far the datagrams came.
     pub fn seen(&self) -> Seen {
-        Seen { steps: self.house.steps, ..self.seen }
+        Seen { steps: self.target.steps, ..self.seen }
     }
 
     /// Takes an input; now and then an application thread of the victim wants something too.
@@ -129,7 +129,7 @@ impl Victim {
         self.wants += 1;
         let caller = Slot::thread(self.wants as usize % (SLOTS - 1));
         let mut out = std::mem::take(&mut self.out);
-        self.house.want(self.wants, caller, &mut out);
+        self.target.want(self.wants, caller, &mut out);
         self.out = out;
         self.flush(caller);
     }
@@ -229,7 +229,7 @@ impl Victim {
         message.emit(&mut bytes);
         assert_eq!(Message::parse(ty, &bytes), Ok(message), "a message is read as it was written");
         let mut out = std::mem::take(&mut self.out);
-        let result = dispatch(&mut self.house, self.now, origin, message, &mut out);
+        let result = dispatch(&mut self.target, self.now, origin, message, &mut out);
         self.out = out;
         Ok(result?)
     }

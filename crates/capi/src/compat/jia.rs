@@ -1,6 +1,6 @@
 //! JIAJIA 2.1 and its successor: the job, synchronisation, messages and the rest (JIAJIA 2.1 manual, section 4).
 
-use super::letters::{Letter, Letters, node};
+use super::tagged_messages::{TaggedMessage, TaggedMessages, node};
 use super::{argument, begin, elapsed, keep_letters, load, misuse};
 use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, done, end, remember, reported};
@@ -28,7 +28,7 @@ static BROADCASTS: AtomicI32 = AtomicI32::new(0);
 const ANY: c_int = -1;
 
 thread_local! {
-    static LETTERS: RefCell<Letters> = RefCell::default();
+    static LETTERS: RefCell<TaggedMessages> = RefCell::default();
 }
 
 /// `jia_init`: joins the job, under `scope` unless the user chose another engine; says who is who.
@@ -224,7 +224,7 @@ unsafe fn copied(buffer: *const c_char, len: c_int) -> Outcome<Vec<u8>> {
 ///
 /// # Safety
 /// `buffer` has room for `len` bytes.
-unsafe fn hand_over(letter: &Letter, buffer: *mut c_char, len: c_int) -> Outcome<c_int> {
+unsafe fn hand_over(letter: &TaggedMessage, buffer: *mut c_char, len: c_int) -> Outcome<c_int> {
     let (room, came) = (length(len, buffer)?, letter.bytes.len());
     if came > room {
         return Err(argument(format!(
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn jia_recv(buffer: *mut c_char, len: c_int, from: c_int, 
     reported(
         || {
             let from = if from == ANY { None } else { Some(node(from)?) };
-            let wanted = |letter: &Letter| {
+            let wanted = |letter: &TaggedMessage| {
                 letter.kind == SENT && (tag == ANY || letter.tag == tag) && from.is_none_or(|from| letter.from == from)
             };
             LETTERS.with_borrow_mut(|letters| {
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn jia_bcast(buffer: *mut c_char, len: c_int, root: c_int)
             return LETTERS
                 .with_borrow_mut(|letters| others.try_for_each(|to| letters.send(to, BROADCAST, call, &bytes)));
         }
-        let until_now = |letter: &Letter| letter.kind == BROADCAST && letter.tag.wrapping_sub(call) <= 0;
+        let until_now = |letter: &TaggedMessage| letter.kind == BROADCAST && letter.tag.wrapping_sub(call) <= 0;
         let letter = LETTERS.with_borrow_mut(|letters| letters.receive(until_now))?;
         if (letter.tag, letter.from) != (call, root) {
             let from = letter.from;

@@ -7,19 +7,19 @@
 //! | module | what |
 //! |---|---|
 //! | `jia`, `placement`, `load` | JIAJIA: the job and synchronisation; allocation; dividing work |
-//! | `letters` | JIAJIA: messages with tags, in order |
+//! | `tagged_messages` | JIAJIA: messages with tags, in order |
 //! | `tmk` | TreadMarks |
 //! | `quarks` | Quarks |
 //! | `splash4` | SPLASH-4's atomic macros, for programs in PARMACS form |
-//! | `image` | the program's own variables and functions, whose addresses differ from node to node |
+//! | `load_address` | the program's own variables and functions, whose addresses differ from node to node |
 
-mod image;
 mod jia;
-mod letters;
 mod load;
+mod load_address;
 mod placement;
 mod quarks;
 mod splash4;
+mod tagged_messages;
 mod tmk;
 
 use crate::failure::{Code, Failure, Outcome};

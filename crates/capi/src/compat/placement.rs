@@ -7,7 +7,7 @@ use crate::buffer;
 use crate::failure::{Failure, Outcome, reported};
 use crate::job::job;
 use comem_rt::NodeId;
-use comem_rt::heap::{Dealt, Homes, RUNS_MAX, RegionOptions};
+use comem_rt::heap::{Dealt, Homes, RUN_LENGTHS_MAX, RegionOptions};
 use std::ffi::{c_int, c_ulong};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +32,7 @@ fn allocate(bytes: usize, homes: impl FnOnce() -> Outcome<Homes>) -> c_ulong {
 }
 
 fn host(number: c_int) -> Outcome<NodeId> {
-    super::letters::node(number).map(|node| NodeId(node as u16))
+    super::tagged_messages::node(number).map(|node| NodeId(node as u16))
 }
 
 /// Pages of a block.
@@ -46,8 +46,8 @@ fn pages(bytes: usize) -> Outcome<u32> {
 /// # Safety
 /// `blocks` points to `count` numbers, or is null.
 unsafe fn list(blocks: *const c_int, count: c_int) -> Outcome<Vec<u32>> {
-    let fits = |count: &usize| (1..=RUNS_MAX).contains(count);
-    let wrong = || argument(format!("a list of {count} block sizes makes no sense; give from 1 to {RUNS_MAX}"));
+    let fits = |count: &usize| (1..=RUN_LENGTHS_MAX).contains(count);
+    let wrong = || argument(format!("a list of {count} block sizes makes no sense; give from 1 to {RUN_LENGTHS_MAX}"));
     let count = usize::try_from(count).ok().filter(fits).ok_or_else(wrong)?;
     if blocks.is_null() {
         return Err(argument("the list of block sizes is a null pointer"));

@@ -5,14 +5,14 @@
 //! be run, the job ends. A fork is a release by the master and an acquire by the node, by a flag of the node's; the end of
 //! the function is the same the other way round, by another flag.
 
-use super::image::Image;
-use super::letters::{Letter, Letters};
+use super::load_address::LoadAddress;
+use super::tagged_messages::{TaggedMessage, TaggedMessages};
 use super::{argument, begin, elapsed, keep_letters, misuse};
 use crate::buffer;
 use crate::failure::{Outcome, call, done, reported};
 use crate::job::{comem_finish, job, thread};
 use comem_rt::heap::RegionOptions;
-use comem_rt::{FlagId, LockId, MeetingId};
+use comem_rt::{FlagId, LockId, SubsetBarrierId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ulong, c_void};
@@ -39,8 +39,8 @@ struct Region {
 
 #[derive(Debug, Default)]
 struct Quarks {
-    image: Image,
-    letters: Letters,
+    image: LoadAddress,
+    letters: TaggedMessages,
     regions: BTreeMap<c_ulong, Region>,
     /// The nodes with a forked function that the master has not waited for, from 1 on.
     forked: usize,
@@ -74,7 +74,7 @@ impl Quarks {
     }
 
     /// News of a region.
-    fn hear(&mut self, letter: &Letter) {
+    fn hear(&mut self, letter: &TaggedMessage) {
         let mut content = numbers(&letter.bytes);
         let (Some(id), address) = (content.next(), content.next()) else { return };
         match address {
@@ -111,7 +111,7 @@ impl Quarks {
     }
 
     /// Takes in a fork: sets the variables, and gives the function's address.
-    fn forked_here(&mut self, letter: &Letter) -> Outcome<usize> {
+    fn forked_here(&mut self, letter: &TaggedMessage) -> Outcome<usize> {
         let content: Vec<u64> = numbers(&letter.bytes).collect();
         let (function, variables) = content.split_first().ok_or_else(|| misuse("a fork of nothing"))?;
         for [name, address] in variables.as_chunks::<2>().0 {
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn comem_quarks_init_(
         // SAFETY: by this function's contract.
         unsafe { begin("Quarks", "hlrc") }?;
         keep_letters()?;
-        QUARKS.with_borrow_mut(|quarks| quarks.image = Image::of_program());
+        QUARKS.with_borrow_mut(|quarks| quarks.image = LoadAddress::of_program());
         let me = job()?.node();
         // SAFETY: by this function's contract.
         unsafe {
@@ -368,7 +368,7 @@ pub extern "C" fn Qk_wait_barrier(barrier: c_ulong, crossers: c_int) {
     done(|| {
         let wrong = || argument(format!("a barrier of {crossers} nodes makes no sense; give a number from 1 on"));
         let crossers = usize::try_from(crossers).ok().filter(|crossers| *crossers > 0).ok_or_else(wrong)?;
-        thread()?.try_barrier_of(MeetingId(barrier), crossers)?;
+        thread()?.try_barrier_of(SubsetBarrierId(barrier), crossers)?;
         hear_news()
     });
 }

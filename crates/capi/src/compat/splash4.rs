@@ -94,7 +94,7 @@ unsafe fn write<T: Copy>(to: *mut c_void, value: T) {
 }
 
 /// So many looks at a variable that has not changed, one after another, before a thread lets others use its processor.
-const LOOKS: u32 = 64;
+const LOADS_BEFORE_YIELD: u32 = 64;
 
 thread_local! {
     /// The variable at which this thread looked last, what it saw, and how often it has seen the same.
@@ -106,7 +106,7 @@ fn note_look(address: *const c_void, bits: u64) {
     let (last, same, looks) = SEEN.get();
     let looks = if (last, same) == (address.addr(), bits) { looks + 1 } else { 0 };
     SEEN.set((address.addr(), bits, looks));
-    if looks % LOOKS == LOOKS - 1 {
+    if looks % LOADS_BEFORE_YIELD == LOADS_BEFORE_YIELD - 1 {
         std::thread::yield_now();
     }
 }

@@ -9,8 +9,8 @@
 //! come. So whoever
 //! synchronises with the distributor finds the value, as it would find what was written to shared memory.
 
-use super::image::Image;
-use super::letters::{Letter, Letters};
+use super::load_address::LoadAddress;
+use super::tagged_messages::{TaggedMessage, TaggedMessages};
 use super::{argument, begin};
 use crate::failure::{Code, Failure, Outcome, done, report, reported};
 use crate::job::{comem_finish, job, thread};
@@ -24,8 +24,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// What a process knows of variables that are distributed.
 #[derive(Debug, Default)]
 struct Variables {
-    image: Image,
-    letters: Letters,
+    image: LoadAddress,
+    letters: TaggedMessages,
     /// The variables that say who is who, which are each process's own.
     own: Vec<Range<usize>>,
 }
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn comem_tmk_startup_(proc_id: *mut c_uint, nprocs: *mut c
         let own = |variable: *mut c_uint| variable.addr()..variable.addr() + size_of::<c_uint>();
         {
             let mut variables = variables();
-            variables.image = Image::of_program();
+            variables.image = LoadAddress::of_program();
             variables.own = vec![own(proc_id), own(nprocs)];
         }
         if job.nodes() > 1 { store_what_comes(job) } else { Ok(()) }
@@ -82,7 +82,7 @@ fn acquire() -> Outcome<()> {
 fn store_all(mut next: impl FnMut() -> Option<(NodeId, Vec<u8>)>) -> Outcome<usize> {
     let mut variables = variables();
     let mut count = 0;
-    while let Some(Letter { bytes, .. }) = variables.letters.poll_from(&mut next, |_| true)? {
+    while let Some(TaggedMessage { bytes, .. }) = variables.letters.poll_from(&mut next, |_| true)? {
         store(&variables, &bytes);
         count += 1;
     }

@@ -29,7 +29,7 @@ static CHANGED: Condvar = Condvar::new();
 static ENGAGED: AtomicBool = AtomicBool::new(false);
 
 /// So long main may go on after CREATE without a word.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAIN_SILENT_FOR: Duration = Duration::from_secs(10);
 
 fn turn() -> std::sync::MutexGuard<'static, Turn> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -68,7 +68,7 @@ fn serve(process: &'static Process) {
     let mut has_place = false;
     loop {
         wait_until(|turn| turn != Turn::Main, Duration::MAX);
-        if !wait_until(|turn| turn == Turn::Worker, PATIENCE) {
+        if !wait_until(|turn| turn == Turn::Worker, MAIN_SILENT_FOR) {
             tell_that_it_waits();
             wait_until(|turn| turn == Turn::Worker, Duration::MAX);
         }

@@ -4,7 +4,7 @@ use super::{check_main_may_meet, creator, described};
 use crate::failure::{Code, Failure, Outcome, done, reported};
 use crate::heap::site;
 use crate::job::{self, has_finished};
-use comem_rt::{Comem, ConditionId, LockId, MeetingId, NodeId, SemaphoreId, Thread};
+use comem_rt::{Comem, ConditionId, LockId, NodeId, SemaphoreId, SubsetBarrierId, Thread};
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ pub extern "C" fn comem_barrier_of(name: u64, threads: c_uint) {
                 format!("a barrier of {threads} threads makes no sense; say how many meet there"),
             )
         })?;
-        Ok(meets("BARRIER")?.try_barrier_of(MeetingId(name), counted as usize)?)
+        Ok(meets("BARRIER")?.try_barrier_of(SubsetBarrierId(name), counted as usize)?)
     });
 }
 
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn comem_getsub(counter: *mut Counter, max: c_long, thread
             (*next, *exhausted) = (0, 0);
         }
         thread.try_unlock(lock)?;
-        thread.try_barrier_of(MeetingId(name), threads as usize)?;
+        thread.try_barrier_of(SubsetBarrierId(name), threads as usize)?;
         Ok(-1)
     };
     reported(hand_out, |_| -1)

@@ -14,7 +14,7 @@ const PATTERN: u8 = 4;
 /// Runs up to this length take two bytes, longer ones four.
 const SHORT_RUN: usize = 15;
 /// A list of runs counts them in one byte. One of more would hardly ever be the shortest form.
-const RUNS_MAX: usize = 255;
+const LISTED_RUNS_MAX: usize = 255;
 /// What the form of patterns takes at least.
 const PATTERN_LEAST: usize = 16;
 /// Where another form takes no more, that of patterns is not tried: to find what is usual takes as long as to compare the page.
@@ -106,7 +106,7 @@ pub fn write_head<B: Bits>(masks: &Masks, changed: usize, out: &mut Vec<u8>) {
     let bitmap = CHUNKS + if partial > 0 { words.div_ceil(8) + partial } else { 0 };
     let count = count_runs(masks);
     // A list of runs has one byte more, the count; where both forms are as long it is taken.
-    let short = count <= RUNS_MAX && 2 * count < bitmap;
+    let short = count <= LISTED_RUNS_MAX && 2 * count < bitmap;
     let in_runs = short.then(|| runs(masks).map(|run| run_bytes(&run)).sum()).filter(|bytes| *bytes < bitmap);
     let shortest = in_runs.map_or(bitmap, |bytes: usize| bytes + 1);
     if shortest > PATTERN_TRIED && write_pattern::<B>(masks, shortest, out) {

@@ -1,7 +1,7 @@
 //! One node's lines memory, in a view where nothing faults.
 
 use super::hazards::{self, HAZARD_SLOTS, Hazards};
-use super::{ENTRY_BYTES, Extent, SEAT_BYTES, SEATS_MAX};
+use super::{ENTRY_BYTES, Extent, THREAD_SLOT_BYTES, THREAD_SLOTS_MAX};
 use crate::pages::sys::View;
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, MAGIC};
 use comem_protocol::ids::NodeId;
@@ -151,10 +151,11 @@ impl LinesMemory {
     }
 
     /// Where the thread in a seat of the node says which units it is about to lock: [`LinesMemory::under_way`], or 0
-    /// for none. Who looks after the thread's death finds what it may have locked. `None` beyond [`SEATS_MAX`].
+    /// for none. Who looks after the thread's death finds what it may have locked. `None` beyond [`THREAD_SLOTS_MAX`].
     #[inline]
-    pub fn miss_of(&self, seat: usize) -> Option<&AtomicU64> {
-        let at = (seat < SEATS_MAX).then(|| self.at(self.extent.misses() + seat * SEAT_BYTES))?;
+    pub fn miss_of(&self, thread_slot: usize) -> Option<&AtomicU64> {
+        let at = (thread_slot < THREAD_SLOTS_MAX)
+            .then(|| self.at(self.extent.misses() + thread_slot * THREAD_SLOT_BYTES))?;
         // SAFETY: an aligned word within the view, which stays mapped; everybody uses it atomically.
         Some(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
@@ -167,7 +168,7 @@ impl LinesMemory {
     /// The lines that threads of the node have said to be about to lock, or have locked: of misses all, of stores to
     /// units that are here those of their hazards.
     pub fn about_to_lock(&self) -> impl Iterator<Item = usize> + '_ {
-        let words = (0..SEATS_MAX).filter_map(|seat| self.miss_of(seat));
+        let words = (0..THREAD_SLOTS_MAX).filter_map(|thread_slot| self.miss_of(thread_slot));
         let misses = words.flat_map(|word| {
             let word = word.load(Ordering::Acquire);
             let (lines, line) = (word >> UNDER_WAY_SHIFT, word & ((1 << UNDER_WAY_SHIFT) - 1));

@@ -38,9 +38,9 @@ pub const GRAIN_BYTES: usize = 128 << 10;
 /// Lines of a grain.
 pub const GRAIN_LINES: usize = GRAIN_BYTES / LINE_BYTES;
 /// Threads of a node that can say which unit they are about to lock.
-pub const SEATS_MAX: usize = 4096;
+pub const THREAD_SLOTS_MAX: usize = 4096;
 /// Bytes of a seat's word, with those that keep it alone in its cache line.
-const SEAT_BYTES: usize = 64;
+const THREAD_SLOT_BYTES: usize = 64;
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 2;
 
@@ -83,7 +83,7 @@ impl Extent {
 
     /// Bytes of the whole memory file.
     fn file_bytes(&self) -> usize {
-        self.misses() + SEATS_MAX * SEAT_BYTES
+        self.misses() + THREAD_SLOTS_MAX * THREAD_SLOT_BYTES
     }
 }
 

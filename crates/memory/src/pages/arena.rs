@@ -75,7 +75,7 @@ pub struct Arena {
     mechanism: Mechanism,
     /// Pages that were mapped since they were last discarded; only where the kernel notes writes.
     mapped: Option<PageSet>,
-    /// Of these, the pages where writes concern somebody ([`Arena::disregard`]).
+    /// Of these, the pages where writes concern somebody ([`Arena::untrack`]).
     regarded: Option<PageSet>,
     detector: Detector,
     tracking: Tracking,
@@ -307,7 +307,7 @@ impl Arena {
     /// Has the service view know pages that have memory, before they are overwritten there: a read fault maps all that there are around it, a write
     /// fault one page. Once they are unmapped in the application's view, the kernel knows them as written, and maps them so: else the first
     /// store to each has the processor note it, which takes 0.3 us in a virtual machine. Pages outside the arena are passed over.
-    pub fn meet(&self, pages: Range<PageNo>) {
+    pub fn prefault_service_view(&self, pages: Range<PageNo>) {
         const AROUND: PageNo = 16;
         let (mut page, end) = (pages.start, pages.end.min(self.pages()));
         while page < end {
@@ -405,14 +405,15 @@ impl Arena {
     }
 
     /// What is written to these pages concerns nobody until they are mapped or protected again: [`Arena::peek`] passes them over.
-    pub fn disregard(&self, pages: Range<PageNo>) {
+    pub fn untrack(&self, pages: Range<PageNo>) {
         if let Some(regarded) = self.regarded.as_ref().filter(|_| self.bytes_of(&pages).is_ok()) {
             regarded.remove(pages);
         }
     }
 
-    /// Ends [`Arena::disregard`]: what was written to these mapped pages and not collected is seen again, however long ago that was.
-    pub fn regard(&self, pages: Range<PageNo>) {
+    /// Ends [`Arena::untrack`]: what was written to these mapped pages and not collected is seen again, however long
+    /// ago that was.
+    pub fn track(&self, pages: Range<PageNo>) {
         if let Some(regarded) = self.regarded.as_ref().filter(|_| self.bytes_of(&pages).is_ok()) {
             regarded.insert(pages);
         }
@@ -456,7 +457,7 @@ impl Arena {
     /// Brings pages' memory nearer that will be written through the service view.
     pub fn look_ahead(&self, pages: Range<PageNo>) {
         let Ok((offset, len)) = self.bytes_of(&pages) else { return };
-        crate::ahead::of_writes(self.service().wrapping_add(offset), len);
+        crate::prefetch_hint::of_writes(self.service().wrapping_add(offset), len);
     }
 
     /// Gives pages' memory back: they are unmapped, clean, and zero when they are next seen through either view.

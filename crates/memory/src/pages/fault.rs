@@ -7,9 +7,9 @@
 //!
 //! Everything else goes to the handlers that were there before ([`install`]) or came later ([`ensure_installed`]).
 
-use super::chain::{self, ENTRIES, Handler, SIGNALS};
 use super::restorer;
 use super::resume::resume;
+use super::signal_chain::{self, ENTRIES, Handler, SIGNALS};
 use super::stack;
 use std::cell::Cell;
 use std::fmt;
@@ -90,7 +90,7 @@ fn handler() -> Option<fn(&Fault) -> Verdict> {
 pub fn install(handler: fn(&Fault) -> Verdict) -> io::Result<()> {
     watch_forks();
     HANDLER.store(handler as *mut (), Ordering::Release);
-    SIGNALS.iter().try_for_each(|signal| chain::come_first(*signal, &HANDLERS).map(|_| ()))
+    SIGNALS.iter().try_for_each(|signal| signal_chain::come_first(*signal, &HANDLERS).map(|_| ()))
 }
 
 /// From now on children made by `fork` know that they are ([`in_a_child`]).
@@ -116,7 +116,7 @@ pub fn ensure_installed() -> bool {
     if HANDLER.load(Ordering::Relaxed).is_null() {
         return false;
     }
-    let replaced = |signal: &i32| chain::come_first(*signal, &HANDLERS).unwrap_or(false);
+    let replaced = |signal: &i32| signal_chain::come_first(*signal, &HANDLERS).unwrap_or(false);
     SIGNALS.iter().filter(|signal| replaced(signal)).count() > 0
 }
 
@@ -129,7 +129,7 @@ pub fn ensure_installed() -> bool {
 /// What the system says when there is no room, or when the thread is running on the smaller stack just now.
 pub fn prepare_thread() -> io::Result<()> {
     THREAD.with(|thread| thread.handling.get());
-    chain::unblock()?;
+    signal_chain::unblock()?;
     stack::provide()
 }
 
@@ -169,7 +169,7 @@ static GUESS: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// What the system says to `sigaction`.
 pub fn on_crash(guess: Guess) -> io::Result<()> {
     GUESS.store(guess as *mut (), Ordering::Release);
-    chain::come_first(libc::SIGSEGV, &HANDLERS).map(|_| ())
+    signal_chain::come_first(libc::SIGSEGV, &HANDLERS).map(|_| ())
 }
 
 /// A sentence in a place of fixed size; what does not fit is left out.
@@ -416,7 +416,7 @@ extern "C" fn handle(
     if answer == Answer::NotOurs {
         OTHERS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: record and context are the kernel's, for this signal.
-        unsafe { chain::hand_on(entry, signal, info, context) };
+        unsafe { signal_chain::hand_on(entry, signal, info, context) };
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };

@@ -16,15 +16,15 @@
 
 mod arena;
 mod arrival_table;
-mod chain;
 pub mod fault;
 mod futex;
 mod lock_table;
-mod offers;
 pub(crate) mod peer;
 mod probe;
 mod restorer;
 mod resume;
+mod shared_directory;
+mod signal_chain;
 mod stack;
 pub(crate) mod sys;
 mod window;
@@ -33,8 +33,8 @@ mod written;
 pub use arena::{Arena, TooManyRanges, map_count_limit};
 pub use arrival_table::ArrivalTable;
 pub use lock_table::LockTable;
-pub use offers::{Offers, TOLD_BYTES_MAX};
 pub use peer::PeerView;
+pub use shared_directory::{SharedDirectory, TOKEN_NOTICES_MAX};
 
 use std::fmt;
 use std::ops::Range;

@@ -119,7 +119,7 @@ impl PeerView {
             // SAFETY: within the view, which stays mapped. What the other node writes meanwhile does not matter: the byte is not used,
             // and the page is mapped now, without which a hint would have no effect.
             unsafe { self.start().add(page).read_volatile() };
-            crate::ahead::of_reads(self.start().wrapping_add(page), (end - page).min(super::PAGE_BYTES));
+            crate::prefetch_hint::of_reads(self.start().wrapping_add(page), (end - page).min(super::PAGE_BYTES));
         }
     }
 }

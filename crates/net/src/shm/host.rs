@@ -16,7 +16,7 @@
 //! end: nothing is left behind.
 
 use super::ShmEndpoint;
-use super::bell::{BELL_BYTES, Bell};
+use super::doorbell::{DOORBELL_BYTES, Doorbell};
 use super::inbox::Inbox;
 use super::lane::{self, LANE_BYTES, Producer};
 use super::outside::Outside;
@@ -168,7 +168,7 @@ impl ShmHost {
             let text = format!("{what} for {address}: {e}; use the backbone udp instead");
             io::Error::new(e.kind(), text)
         };
-        let bell = sys::memory_file(c"comem-bell", BELL_BYTES).map_err(|e| explain("no shared memory", e))?;
+        let bell = sys::memory_file(c"comem-bell", DOORBELL_BYTES).map_err(|e| explain("no shared memory", e))?;
         let door = open_door(address, &self.shared.sealer).map_err(|e| explain("no local socket", e))?;
         let udp_fd = udp.as_fd().as_raw_fd();
         let inbox = Arc::new(Inbox::new(Outside::new(udp, self.shared.sealer.clone()), address, bell)?);
@@ -369,9 +369,9 @@ fn receive_lane(line: &Socket) -> Option<Lane> {
     let (len, files) = sys::take_over(line.as_fd(), &mut text).ok()?;
     let [bell, lane] = files?;
     let index = usize::from(text[11]);
-    if len != text.len() || text != hand_over_text(index) || index >= super::bell::LANES_MAX {
+    if len != text.len() || text != hand_over_text(index) || index >= super::doorbell::LANES_MAX {
         return None;
     }
-    let (bell, producer) = (Bell::new(bell.as_fd()).ok()?, Producer::new(lane.as_fd()).ok()?);
+    let (bell, producer) = (Doorbell::new(bell.as_fd()).ok()?, Producer::new(lane.as_fd()).ok()?);
     Some(Lane { producer, bell, index })
 }

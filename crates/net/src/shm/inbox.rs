@@ -1,6 +1,6 @@
 //! The receiving side of an endpoint: its lanes, its bell, and the UDP socket that strangers and groups reach.
 
-use super::bell::{Bell, LANES_MAX};
+use super::doorbell::{Doorbell, LANES_MAX};
 use super::lane;
 use super::outside::{Came, Outside};
 use crate::Received;
@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a spinning receiver looks between two looks at the clock.
-const LOOKS: usize = 16;
+const POLLS_BETWEEN_CLOCKS: usize = 16;
 
 #[derive(Debug)]
 struct Lane {
@@ -34,7 +34,7 @@ struct Lanes {
 pub(super) struct Inbox {
     pub(super) outside: Outside,
     pub(super) address: SocketAddr,
-    bell: Bell,
+    bell: Doorbell,
     bell_file: OwnedFd,
     lanes: Mutex<Lanes>,
     /// Lanes that have rung and may still have something; changed under the lock of `lanes` alone.
@@ -50,7 +50,7 @@ impl Inbox {
         Ok(Inbox {
             outside,
             address,
-            bell: Bell::new(bell_file.as_fd())?,
+            bell: Doorbell::new(bell_file.as_fd())?,
             bell_file,
             lanes: Mutex::new(Lanes { lanes: [const { None }; LANES_MAX], next: 0 }),
             rung: AtomicU64::new(0),
@@ -208,7 +208,7 @@ impl Inbox {
     /// Looks again and again for so long; `None` when nothing came.
     pub(super) fn spin(&self, buffer: &mut [u8], start: Instant, limit: Duration) -> io::Result<Option<Received>> {
         loop {
-            for _ in 0..LOOKS {
+            for _ in 0..POLLS_BETWEEN_CLOCKS {
                 if self.has_something() {
                     if let Some(received) = self.take(buffer)? {
                         return Ok(Some(received));

@@ -1,6 +1,6 @@
 //! The sending side: for each address the way there, a lane once it was handed over, and UDP until then.
 
-use super::bell::Bell;
+use super::doorbell::Doorbell;
 use super::lane::Producer;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -31,7 +31,7 @@ enum Way {
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) producer: Producer,
-    pub(super) bell: Bell,
+    pub(super) bell: Doorbell,
     pub(super) index: usize,
 }
 

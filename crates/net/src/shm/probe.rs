@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 /// How long a lane may take that takes microseconds.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A key of this moment: nobody can have taken the names that follow from it.
 fn any_sealer() -> Sealer {
@@ -31,15 +31,15 @@ pub fn probe() -> io::Result<()> {
     let host = ShmHost::open_sealed(&any_sealer())?;
     let open = || host.bind(Ipv4Addr::LOCALHOST.into(), PortChoice::Any);
     let (near, far) = (open()?, open()?);
-    if host.connect(&[far.local_addr()], PATIENCE) == 0 {
+    if host.connect(&[far.local_addr()], PROBE_TIMEOUT) == 0 {
         return Err(io::Error::other("memory cannot be handed over through a local socket"));
     }
     let word = [0x5a; 8];
     near.send_to(&word, word.len(), far.local_addr())?;
     let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PROBE_TIMEOUT;
     while Instant::now() < deadline {
-        let Received::Datagrams { from, len, .. } = far.recv(&mut buffer, Some(PATIENCE), Wait::Block)? else {
+        let Received::Datagrams { from, len, .. } = far.recv(&mut buffer, Some(PROBE_TIMEOUT), Wait::Block)? else {
             continue;
         };
         if from == near.local_addr() && buffer[..len] == word {

@@ -357,14 +357,14 @@ fn endpoints_that_speak_udp_alone_are_reached_and_heard() {
 #[test]
 fn when_all_lanes_are_taken_udp_serves() {
     let b = endpoint();
-    let many: Vec<_> = (0..bell::LANES_MAX + 2).map(|_| endpoint()).collect();
+    let many: Vec<_> = (0..doorbell::LANES_MAX + 2).map(|_| endpoint()).collect();
     let connects = |(number, a): (usize, &ShmEndpoint)| {
         // The last ones wait in vain.
-        let patience = if number < bell::LANES_MAX { Duration::from_secs(20) } else { Duration::from_millis(300) };
+        let patience = if number < doorbell::LANES_MAX { Duration::from_secs(20) } else { Duration::from_millis(300) };
         a.host.connect(&[b.local_addr()], patience) == 1
     };
     let with_lane = many.iter().enumerate().filter(|one| connects(*one)).count();
-    assert_eq!(with_lane, bell::LANES_MAX);
+    assert_eq!(with_lane, doorbell::LANES_MAX);
     many.iter().for_each(|a| a.send_to(b"here", 4, b.local_addr()).unwrap());
     assert_eq!(collect(&b, many.len(), Wait::Block).len(), many.len());
 }

@@ -38,11 +38,11 @@ use self::incremental_close::{IncrementalClose, Next};
 use self::published_tokens::PublishedTokens;
 use self::retention::Retention;
 use crate::coherence::pages::PageNo;
-use crate::coherence::pages::ledger::Ledger;
+use crate::coherence::pages::intervals::IntervalState;
 use crate::ids::LockId;
 use crate::node::route::Origin;
 use crate::rules::Rule;
-use crate::sync::bundle;
+use crate::sync::lock_batch;
 use crate::time::Time;
 use crate::wire::header::MsgType;
 use crate::wire::message::Message;
@@ -146,7 +146,8 @@ impl<'a> Request<'a> {
                 Some(Request { subject: Subject::Token(lock), token_is_here: is_here, needs_close })
             }
             Message::LockWants { entries, .. } => {
-                let needs_close = slices && bundle::entries(entries).flatten().any(|(lock, _)| state(lock).needs_close);
+                let needs_close =
+                    slices && lock_batch::entries(entries).flatten().any(|(lock, _)| state(lock).needs_close);
                 Some(Request { subject: Subject::Wants, token_is_here: false, needs_close })
             }
             Message::CatchUp { .. } => {
@@ -168,7 +169,7 @@ impl<'a> Request<'a> {
     }
 
     /// Whether it tells of a release beyond the barrier at which this node is.
-    pub fn is_beyond_barrier(&self, ledger: &Ledger) -> bool {
+    pub fn is_beyond_barrier(&self, ledger: &IntervalState) -> bool {
         match self.subject {
             Subject::Tokens(entries) => ledger.are_ahead(entries),
             Subject::Release(payload) => ledger.is_ahead(payload),

@@ -1,10 +1,10 @@
 //! Whether a node publishes the tokens of locks that it has released.
 //!
-//! A token that is published in memory which other nodes map ([`Payload::lay_out`](crate::sync::Payload)) costs the end
-//! of an interval at each release. It saves the two messages and the wake-ups of a hand-over. Where threads release
-//! locks in short succession that is no gain: when a token is asked for, one interval ends for all locks that were
-//! released since the last one, and nodes take [turns](super::batching). So a node that has published some tokens in
-//! short succession pauses, and for longer each time that it happens again. So does one that took many of them back.
+//! A token that is published in memory which other nodes map ([`Payload::publish_token`](crate::sync::Payload)) costs
+//! the end of an interval at each release. It saves the two messages and the wake-ups of a hand-over. Where threads
+//! release locks in short succession that is no gain: when a token is asked for, one interval ends for all locks that
+//! were released since the last one, and nodes take [turns](super::batching). So a node that has published some tokens
+//! in short succession pauses, and for longer each time that it happens again. So does one that took many of them back.
 
 use super::Tuning;
 use crate::time::{Span, Time};

@@ -141,7 +141,7 @@ const ASK_LATE: Span = Span::from_ms(200);
 /// How long all wait for others' accusations before they come to a verdict.
 const VERDICT_GRACE: Span = Span::from_ms(300);
 /// So many accusations of one node are enough.
-const ENOUGH: usize = 2;
+const ACCUSATIONS_ENOUGH: usize = 2;
 /// Most accusations that are weighed.
 const ACCUSATIONS_MAX: usize = 64;
 /// So many short pings are answered before it is said that no long one was.
@@ -576,7 +576,7 @@ impl Detector {
         let count = |node: NodeId| self.accusations.iter().filter(|accusation| accusation.concerns(node)).count();
         let weight = count(node).max(count(reporter));
         let known = self.accusations.iter().any(|other| other.pair == accusation.pair);
-        if known || weight >= ENOUGH || self.accusations.len() == ACCUSATIONS_MAX {
+        if known || weight >= ACCUSATIONS_ENOUGH || self.accusations.len() == ACCUSATIONS_MAX {
             return;
         }
         self.accusations.push(accusation);

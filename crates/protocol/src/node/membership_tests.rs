@@ -1,5 +1,5 @@
 use super::*;
-use crate::node::chance::Chance;
+use crate::node::rng::Rng;
 use crate::node::watch::WatchMessage;
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ struct Ring {
     state: Vec<State>,
     events: Vec<Vec<(Time, Event)>>,
     in_flight: BTreeMap<(Time, u64), InFlight>,
-    chance: Chance,
+    chance: Rng,
     loss_percent: u64,
     /// The longest body that gets through.
     longest: usize,
@@ -39,7 +39,7 @@ impl Ring {
             state: vec![State::Runs; count],
             events: vec![Vec::new(); count],
             in_flight: BTreeMap::new(),
-            chance: Chance::new(count as u64 * 100 + loss_percent),
+            chance: Rng::new(count as u64 * 100 + loss_percent),
             loss_percent,
             longest: usize::MAX,
             cut: Vec::new(),
@@ -396,7 +396,7 @@ fn many_losses_at_once_reach_everybody() {
 
 #[test]
 fn random_bytes_do_no_harm() {
-    let mut chance = Chance::new(3);
+    let mut chance = Rng::new(3);
     let mut detector = Detector::new(NodeId(1), 4, WatchConfig::default(), Time(0));
     let mut accepted = 0;
     for _ in 0..50_000 {

@@ -10,11 +10,11 @@
 //! | [`message`], [`watch`] | the bytes of their datagrams |
 //! | [`route`] | which machine a message of the running job is for |
 
-mod chance;
 pub mod identity;
 pub mod membership;
 pub mod message;
 pub mod repeated;
+mod rng;
 pub mod route;
 pub mod startup;
 pub mod table;

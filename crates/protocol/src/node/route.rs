@@ -1,23 +1,23 @@
 //! Which machine a message is for. The runtime and the simulator keep their machines in different houses (behind
-//! locks, or in a vector), but every message takes the same way through the [`Rooms`].
+//! locks, or in a vector), but every message takes the same way through the [`NodeState`].
 
 use crate::coherence::msi::Unit;
 use crate::coherence::{self, Engine, Misbehaved, broadcast, owner};
 use crate::ids::{Channel, FlagId, LockId, NodeId, Slot, UnitId};
 use crate::outbox::{Origin as Sender, Outbox, Target};
 use crate::sync::barrier::{Barrier, Heard};
-use crate::sync::bundle::{self, Bundle};
 use crate::sync::deal::{BatchRequest, Dealt, Loops};
-use crate::sync::desk::{Desk, Thing};
 use crate::sync::flag::Flags;
 use crate::sync::lock::{Locks, Wanted};
+use crate::sync::lock_batch::{self, LockBatch};
+use crate::sync::objects::{SyncObject, SyncObjects};
 use crate::sync::{self, Scope};
 use crate::time::Time;
-use crate::wire::message::{Message, Ticket, Wish};
+use crate::wire::message::{Message, SyncRequest, Ticket};
 use std::collections::BTreeMap;
 
 /// Where a node keeps its state machines. A closure runs while the room is locked.
-pub trait Rooms {
+pub trait NodeState {
     /// The unit, with its memory; `None` when there is no such unit or another engine keeps it.
     fn unit<R>(
         &mut self,
@@ -48,12 +48,12 @@ pub trait Rooms {
         step: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
     );
     /// The desk on which this semaphore, condition variable or reader-writer lock stands.
-    fn desk<R>(
+    fn sync_objects<R>(
         &mut self,
-        thing: Thing,
+        object: SyncObject,
         caller: Option<Slot>,
         out: &mut Outbox,
-        step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+        step: impl FnOnce(&mut SyncObjects, &mut sync::Context<'_>) -> R,
     ) -> R;
     /// The barrier of all threads.
     fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox));
@@ -105,7 +105,7 @@ pub struct Origin {
 /// # Errors
 /// When no correct peer would have sent it; then it has had no effect.
 pub fn dispatch(
-    rooms: &mut impl Rooms,
+    state: &mut impl NodeState,
     now: Time,
     origin: Origin,
     message: Message<'_>,
@@ -120,28 +120,28 @@ pub fn dispatch(
         | Message::ForwardDone { .. }
         | Message::InvalidateDone { .. }
         | Message::GiveBack { .. }
-        | Message::GiveBackDone { .. } => msi(rooms, origin, message, out),
-        Message::OwnerRead { .. } | Message::OwnerWrite { .. } => owned(rooms, origin, message, out),
+        | Message::GiveBackDone { .. } => msi(state, origin, message, out),
+        Message::OwnerRead { .. } | Message::OwnerWrite { .. } => owned(state, origin, message, out),
         Message::OwnerValue { bytes, .. } => {
-            rooms.answer(bytes);
+            state.answer(bytes);
             Ok(())
         }
         Message::OwnerDone { .. } => {
-            rooms.answer(&[]);
+            state.answer(&[]);
             Ok(())
         }
-        Message::Update { unit, offset, bytes } => rooms
+        Message::Update { unit, offset, bytes } => state
             .unit(unit, Engine::Broadcast, origin.caller, out, |_, cx| broadcast::on_update(cx, offset, bytes))
             .unwrap_or(Err(NO_UNIT)),
-        Message::Deal { number, wanted } => deal(rooms, origin, (number, wanted), out),
+        Message::Deal { number, wanted } => deal(state, origin, (number, wanted), out),
         Message::Dealt { fine, low, high } => {
             let mut answer = Vec::new();
             Message::Dealt { fine, low, high }.emit(&mut answer);
-            rooms.answer(&answer);
+            state.answer(&answer);
             Ok(())
         }
         Message::User { thread, bytes } => {
-            rooms.user(origin.from.node, thread, bytes);
+            state.user(origin.from.node, thread, bytes);
             Ok(())
         }
         Message::Fetch { .. }
@@ -154,20 +154,20 @@ pub fn dispatch(
         | Message::Push { .. }
         | Message::PushUnused { .. }
         | Message::Atomic { .. }
-        | Message::AtomicDone { .. } => rooms.page(origin, message, out),
+        | Message::AtomicDone { .. } => state.page(origin, message, out),
         Message::Remote { .. } | Message::RemoteDone { .. } | Message::Invite | Message::Invitation { .. } => {
-            rooms.remote(now, origin, message, out)
+            state.remote(now, origin, message, out)
         }
-        _ => synchronise(rooms, now, origin, message, out),
+        _ => synchronise(state, now, origin, message, out),
     }
 }
 
 const NO_UNIT: Misbehaved = Misbehaved("named a unit that does not exist here or has another engine");
-const BAD_BUNDLE: Misbehaved = Misbehaved("sent locks in a bundle that makes no sense");
+const BAD_BATCH: Misbehaved = Misbehaved("sent locks in a bundle that makes no sense");
 const NO_ROOM: Misbehaved = Misbehaved("sent a message that no room takes");
 const NO_TICKET: Misbehaved = Misbehaved("sent a request as if it were a reply");
 
-fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
+fn msi(state: &mut impl NodeState, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
     let ticket = || origin.ticket.ok_or(NO_TICKET);
     let node = origin.from.node;
     let (unit, ask) = match message {
@@ -206,13 +206,13 @@ fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut O
         (Message::InvalidateDone { checksum, bytes, .. }, _) => u.on_invalidate_done(cx, node, checksum, bytes),
         _ => Err(NO_UNIT),
     };
-    match rooms.unit(unit, Engine::Msi, origin.caller, out, step) {
+    match state.unit(unit, Engine::Msi, origin.caller, out, step) {
         Some(done) => done,
         // Nothing of freed memory is used any more, but messages about it may come late. What confirms has no effect.
         // Who
         // has not heard of the free may give its copy back, and waits until the home has it. What asks was sent before
         // the free (by a fetch ahead of any access, say), and nobody waits for the answer.
-        None if rooms.is_freed(unit) => {
+        None if state.is_freed(unit) => {
             if let (Message::GiveBack { .. }, Some(ticket)) = (message, ask) {
                 out.send(Target::Reply(ticket), &Message::GiveBackDone { unit });
             }
@@ -222,14 +222,14 @@ fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut O
     }
 }
 
-fn owned(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
+fn owned(state: &mut impl NodeState, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
     let ticket = origin.ticket.ok_or(NO_TICKET)?;
     match message {
         Message::OwnerRead { unit, offset, len } => {
-            rooms.unit(unit, Engine::Owner, origin.caller, out, |_, cx| owner::serve_read(cx, ticket, offset, len))
+            state.unit(unit, Engine::Owner, origin.caller, out, |_, cx| owner::serve_read(cx, ticket, offset, len))
         }
         Message::OwnerWrite { unit, offset, bytes } => {
-            rooms.unit(unit, Engine::Owner, origin.caller, out, |_, cx| owner::serve_write(cx, ticket, offset, bytes))
+            state.unit(unit, Engine::Owner, origin.caller, out, |_, cx| owner::serve_write(cx, ticket, offset, bytes))
         }
         _ => None,
     }
@@ -238,13 +238,13 @@ fn owned(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut
 
 /// A node wants items of a loop.
 fn deal(
-    rooms: &mut impl Rooms,
+    state: &mut impl NodeState,
     origin: Origin,
     (number, wanted): (u64, BatchRequest),
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
     let ticket = origin.ticket.ok_or(NO_TICKET)?;
-    let reply = match rooms.loops(|loops, nodes| loops.deal(number, wanted, nodes)).ok_or(NO_ROOM)?? {
+    let reply = match state.loops(|loops, nodes| loops.deal(number, wanted, nodes)).ok_or(NO_ROOM)?? {
         Dealt::Items(items) => Message::Dealt { fine: true, low: items.start, high: items.end },
         Dealt::Unlike(total, chunk) => Message::Dealt { fine: false, low: total, high: chunk },
     };
@@ -253,7 +253,7 @@ fn deal(
 }
 
 fn synchronise(
-    rooms: &mut impl Rooms,
+    state: &mut impl NodeState,
     now: Time,
     origin: Origin,
     message: Message<'_>,
@@ -265,65 +265,70 @@ fn synchronise(
         | Message::Answer { .. }
         | Message::Meet { .. }
         | Message::Tell { .. }
-        | Message::Hears { .. } => return at_desk(rooms, origin, message, out),
+        | Message::Hears { .. } => return at_sync_object(state, origin, message, out),
         Message::Arrive { epoch, repeated, elsewhere, what, payload, notices } => {
             let heard = Heard { from: node, epoch, repeated, elsewhere, what, payload, notices };
-            rooms.barrier(out, |b, out| b.on_arrive(now, caller, heard, out));
+            state.barrier(out, |b, out| b.on_arrive(now, caller, heard, out));
         }
-        Message::Noted { epoch } => rooms.barrier(out, |b, _| b.on_noted(now, origin.from.node, epoch)),
+        Message::Noted { epoch } => state.barrier(out, |b, _| b.on_noted(now, origin.from.node, epoch)),
         Message::Release { epoch, what, payload, notices } => {
-            rooms.barrier(out, |b, out| b.on_release(caller, (epoch, what), (payload, notices), out));
+            state.barrier(out, |b, out| b.on_release(caller, (epoch, what), (payload, notices), out));
         }
         Message::Apart { epoch, apart } => {
-            rooms.barrier(out, |b, out| b.on_apart(node, (epoch, apart), caller, out));
+            state.barrier(out, |b, out| b.on_apart(node, (epoch, apart), caller, out));
         }
-        _ => return locked(rooms, origin, message, out),
+        _ => return locked(state, origin, message, out),
     }
     Ok(())
 }
 
 /// Locks and flags.
-fn locked(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
+fn locked(
+    state: &mut impl NodeState,
+    origin: Origin,
+    message: Message<'_>,
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
     let caller = origin.caller;
     let ticket = || origin.ticket.ok_or(NO_TICKET);
     match message {
         Message::LockRequest { lock, knowledge } => {
             let ticket = ticket()?;
-            rooms.locks(lock, caller, out, |l, cx| l.on_request(cx, lock, ticket, knowledge));
+            state.locks(lock, caller, out, |l, cx| l.on_request(cx, lock, ticket, knowledge));
         }
         Message::LockForward { lock, requester, knowledge } => {
             let ticket = requester.map_or_else(ticket, Ok)?;
-            rooms.locks(lock, caller, out, |l, cx| l.on_forward(cx, lock, ticket, knowledge));
+            state.locks(lock, caller, out, |l, cx| l.on_forward(cx, lock, ticket, knowledge));
         }
         Message::LockGrant { lock, payload } => {
-            rooms.locks(lock, caller, out, |l, cx| {
+            state.locks(lock, caller, out, |l, cx| {
                 l.on_grant(cx, lock, payload);
             });
         }
-        Message::LockWants { of, queued, entries } => return give_wanted(rooms, caller, (of, queued), entries, out),
+        Message::LockWants { of, queued, entries } => return give_wanted(state, caller, (of, queued), entries, out),
         Message::LockTokens { entries } => {
             let mut known = None;
-            for entry in bundle::entries(entries) {
-                let (lock, payload) = entry.map_err(|_| BAD_BUNDLE)?;
-                rooms.locks(lock, caller, out, |l, cx| l.on_token(cx, lock, payload, &mut known));
+            for entry in lock_batch::entries(entries) {
+                let (lock, payload) = entry.map_err(|_| BAD_BATCH)?;
+                state.locks(lock, caller, out, |l, cx| l.on_token(cx, lock, payload, &mut known));
             }
         }
         Message::CatchUp { lock, knowledge } => {
             let ticket = ticket()?;
-            rooms.locks(lock, caller, out, |l, cx| l.on_catch_up(cx, lock, ticket, knowledge));
+            state.locks(lock, caller, out, |l, cx| l.on_catch_up(cx, lock, ticket, knowledge));
         }
         Message::CaughtUp { lock, payload } => {
-            rooms.locks(lock, caller, out, |l, cx| l.on_caught_up(cx, lock, origin.from.node, payload));
+            state.locks(lock, caller, out, |l, cx| l.on_caught_up(cx, lock, origin.from.node, payload));
         }
         Message::FlagSet { flag, value, payload } => {
-            rooms.flags(flag, caller, out, |f, cx| f.on_set(cx, flag, value, payload));
+            state.flags(flag, caller, out, |f, cx| f.on_set(cx, flag, value, payload));
         }
         Message::FlagWait { flag, value, knowledge } => {
             let ticket = ticket()?;
-            rooms.flags(flag, caller, out, |f, cx| f.on_wait(cx, flag, ticket, value, knowledge));
+            state.flags(flag, caller, out, |f, cx| f.on_wait(cx, flag, ticket, value, knowledge));
         }
         Message::FlagUp { flag, value, payload } => {
-            rooms.flags(flag, caller, out, |f, cx| f.on_up(cx, flag, value, payload));
+            state.flags(flag, caller, out, |f, cx| f.on_up(cx, flag, value, payload));
         }
         _ => return Err(NO_ROOM),
     }
@@ -331,31 +336,39 @@ fn locked(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mu
 }
 
 /// Conditions, semaphores, reader-writer locks and barriers of some threads.
-fn at_desk(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
+fn at_sync_object(
+    state: &mut impl NodeState,
+    origin: Origin,
+    message: Message<'_>,
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
     let (caller, node) = (origin.caller, origin.from.node);
     let ticket = || origin.ticket.ok_or(NO_TICKET);
     match message {
-        Message::Ask { wish, name, knowledge } => {
+        Message::Ask { request, name, knowledge } => {
             let ticket = ticket()?;
-            rooms.desk(wish.thing(name), caller, out, |d, cx| d.on_ask(cx, wish, name, ticket, knowledge))
+            state
+                .sync_objects(request.object(name), caller, out, |d, cx| d.on_ask(cx, request, name, ticket, knowledge))
         }
-        Message::Answer { wish, name, slot, yes, payload } => {
-            let step = |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_answer(cx, (wish, name), slot, yes, payload);
-            rooms.desk(wish.thing(name), caller, out, step)
+        Message::Answer { request, name, slot, yes, payload } => {
+            let step =
+                |d: &mut SyncObjects, cx: &mut sync::Context<'_>| d.on_answer(cx, (request, name), slot, yes, payload);
+            state.sync_objects(request.object(name), caller, out, step)
         }
         Message::Meet { name, threads, payload, knowledge } => {
             let ticket = ticket()?;
-            let step =
-                |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_meet(cx, (name, threads), ticket, (payload, knowledge));
-            rooms.desk(Wish::Meet.thing(name), caller, out, step)
+            let step = |d: &mut SyncObjects, cx: &mut sync::Context<'_>| {
+                d.on_meet(cx, (name, threads), ticket, (payload, knowledge))
+            };
+            state.sync_objects(SyncRequest::SubsetBarrier.object(name), caller, out, step)
         }
-        Message::Tell { news, name, payload } => {
-            let step = |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_tell(cx, node, (news, name), payload);
-            rooms.desk(news.thing(name), caller, out, step)
+        Message::Tell { update, name, payload } => {
+            let step = |d: &mut SyncObjects, cx: &mut sync::Context<'_>| d.on_tell(cx, node, (update, name), payload);
+            state.sync_objects(update.object(name), caller, out, step)
         }
-        Message::Hears { name, serial, hearing } => {
-            let step = |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_hears(cx, node, (name, serial), hearing);
-            rooms.desk(Wish::CondJoin.thing(name), caller, out, step)
+        Message::Hears { name, serial, interest } => {
+            let step = |d: &mut SyncObjects, cx: &mut sync::Context<'_>| d.on_hears(cx, node, (name, serial), interest);
+            state.sync_objects(SyncRequest::CondJoin.object(name), caller, out, step)
         }
         _ => Err(NO_ROOM),
     }
@@ -363,75 +376,81 @@ fn at_desk(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &m
 
 /// Wants the tokens of these locks for this node, although no thread waits for them: they were used here, and will be again. Those that
 /// are here or asked for are passed over.
-pub fn want(rooms: &mut impl Rooms, me: NodeId, caller: Option<Slot>, locks: &[LockId], out: &mut Outbox) {
-    let mut wishes = Wishes { of: me, bundles: BTreeMap::new() };
+pub fn prefetch_tokens(
+    state: &mut impl NodeState,
+    me: NodeId,
+    caller: Option<Slot>,
+    locks: &[LockId],
+    out: &mut Outbox,
+) {
+    let mut requests = TokenRequests { of: me, batches: BTreeMap::new() };
     // Where all locks tell the same, this node has seen at least that when it comes to the next.
     let (mut seen, mut alike) = (Vec::new(), false);
     for lock in locks {
-        rooms.locks(*lock, caller, out, |l, cx| {
-            if let Some(whom) = l.want(cx, *lock) {
+        state.locks(*lock, caller, out, |l, cx| {
+            if let Some(whom) = l.prefetch_token(cx, *lock) {
                 if !alike {
                     seen.clear();
                     cx.payload.knowledge(Scope::Lock(*lock), &mut seen);
                     alike = cx.payload.is_alike();
                 }
-                wishes.add(whom, *lock, &seen, cx.out);
+                requests.add(whom, *lock, &seen, cx.out);
             }
         });
     }
-    wishes.post(out);
+    requests.post(out);
 }
 
 /// Wishes of a node for tokens, by whom they go to and whether they stand in the queue behind that one.
-struct Wishes {
+struct TokenRequests {
     of: NodeId,
-    bundles: BTreeMap<(NodeId, bool), Bundle>,
+    batches: BTreeMap<(NodeId, bool), LockBatch>,
 }
 
-impl Wishes {
+impl TokenRequests {
     /// Adds one; those before it leave if there is no room for it beside them.
     fn add(&mut self, whom: (NodeId, bool), lock: LockId, seen: &[u8], out: &mut Outbox) {
-        let bundle = self.bundles.entry(whom).or_default();
-        if !bundle.has_room_for(seen) {
-            post_wishes(self.of, whom, &std::mem::take(bundle), out);
+        let batch = self.batches.entry(whom).or_default();
+        if !batch.has_room_for(seen) {
+            post_token_requests(self.of, whom, &std::mem::take(batch), out);
         }
-        bundle.add(lock, seen);
+        batch.add(lock, seen);
     }
 
     fn post(self, out: &mut Outbox) {
-        self.bundles.iter().for_each(|(whom, bundle)| post_wishes(self.of, *whom, bundle, out));
+        self.batches.iter().for_each(|(whom, batch)| post_token_requests(self.of, *whom, batch, out));
     }
 }
 
-fn post_wishes(of: NodeId, (node, queued): (NodeId, bool), bundle: &Bundle, out: &mut Outbox) {
-    post(node, &Message::LockWants { of, queued, entries: bundle.bytes() }, out);
+fn post_token_requests(of: NodeId, (node, queued): (NodeId, bool), batch: &LockBatch, out: &mut Outbox) {
+    post(node, &Message::LockWants { of, queued, entries: batch.bytes() }, out);
 }
 
 /// A node wants tokens: those that rest here go there together, the others when they are free, and those that others were the last to ask for
 /// are for these to give.
 fn give_wanted(
-    rooms: &mut impl Rooms,
+    state: &mut impl NodeState,
     caller: Option<Slot>,
     (of, queued): (NodeId, bool),
-    wishes: &[u8],
+    requests: &[u8],
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
-    let mut tokens = Bundle::default();
-    let mut elsewhere = Wishes { of, bundles: BTreeMap::new() };
+    let mut tokens = LockBatch::default();
+    let mut elsewhere = TokenRequests { of, batches: BTreeMap::new() };
     // Where all locks say the same, what this node had seen before it gave a token goes with that one, and need not be said again.
     let mut told: Option<Vec<u8>> = None;
     let mut all_told = false;
     let (mut said, mut now) = (Vec::new(), Vec::new());
-    for wish in bundle::entries(wishes) {
-        let (lock, seen) = wish.map_err(|_| BAD_BUNDLE)?;
-        rooms.locks(lock, caller, out, |l, cx| {
+    for request in lock_batch::entries(requests) {
+        let (lock, seen) = request.map_err(|_| BAD_BATCH)?;
+        state.locks(lock, caller, out, |l, cx| {
             said.clear();
             let tells = !all_told && cx.payload.is_alike();
             if tells {
                 now.clear();
                 cx.payload.knowledge(Scope::Lock(lock), &mut now);
             }
-            match l.on_want(cx, lock, (of, queued), (seen, told.as_deref()), &mut said) {
+            match l.on_token_prefetch(cx, lock, (of, queued), (seen, told.as_deref()), &mut said) {
                 Wanted::Goes => {
                     // What is told once for all must be in the same message as they.
                     if told.is_none() && !tokens.has_room_for(&said) {
@@ -455,7 +474,7 @@ fn give_wanted(
     Ok(())
 }
 
-fn post_tokens(of: NodeId, tokens: &Bundle, out: &mut Outbox) {
+fn post_tokens(of: NodeId, tokens: &LockBatch, out: &mut Outbox) {
     post(of, &Message::LockTokens { entries: tokens.bytes() }, out);
 }
 

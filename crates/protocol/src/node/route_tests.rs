@@ -1,7 +1,7 @@
 use super::*;
 use crate::ids::{Channel, manager_of};
-use crate::sync::bundle::BUNDLE_BYTES;
-use crate::sync::{Mark, Payload};
+use crate::sync::lock_batch::LOCK_BATCH_BYTES;
+use crate::sync::{IntervalMark, Payload};
 
 /// Says as much of each lock as it is told to; or of all the same, and once.
 struct Long {
@@ -14,10 +14,10 @@ impl Payload for Long {
         let Scope::Lock(LockId(lock)) = scope else { panic!("of a lock") };
         out.resize(self.bytes, if self.alike { 1 } else { lock as u8 });
     }
-    fn mark(&mut self) -> Mark {
-        Mark::NOW
+    fn mark(&mut self) -> IntervalMark {
+        IntervalMark::NOW
     }
-    fn on_release(&mut self, scope: Scope, _: NodeId, knowledge: &[u8], _: Mark, out: &mut Vec<u8>) {
+    fn on_release(&mut self, scope: Scope, _: NodeId, knowledge: &[u8], _: IntervalMark, out: &mut Vec<u8>) {
         if !self.alike || knowledge.is_empty() {
             self.knowledge(scope, out);
         }
@@ -31,7 +31,7 @@ impl Payload for Long {
 }
 
 /// A node of three that has nothing but locks.
-struct House {
+struct TestNode {
     me: NodeId,
     locks: Locks,
     payload: Long,
@@ -39,13 +39,13 @@ struct House {
     freed: bool,
 }
 
-impl House {
-    fn new(me: u16, bytes: usize, alike: bool) -> House {
-        House { me: NodeId(me), locks: Locks::new(), payload: Long { bytes, alike }, freed: false }
+impl TestNode {
+    fn new(me: u16, bytes: usize, alike: bool) -> TestNode {
+        TestNode { me: NodeId(me), locks: Locks::new(), payload: Long { bytes, alike }, freed: false }
     }
 }
 
-impl Rooms for House {
+impl NodeState for TestNode {
     fn unit<R>(
         &mut self,
         _: UnitId,
@@ -78,12 +78,12 @@ impl Rooms for House {
     ) {
         unreachable!("no flags");
     }
-    fn desk<R>(
+    fn sync_objects<R>(
         &mut self,
-        _: Thing,
+        _: SyncObject,
         _: Option<Slot>,
         _: &mut Outbox,
-        _: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+        _: impl FnOnce(&mut SyncObjects, &mut sync::Context<'_>) -> R,
     ) -> R {
         unreachable!("no desk");
     }
@@ -101,15 +101,20 @@ type Said = (LockId, Vec<u8>);
 fn bundles(out: &Outbox) -> Vec<(NodeId, bool, Vec<Said>)> {
     let bundle = |send: &crate::outbox::Send| {
         let Target::Post { node, .. } = send.target else { panic!("{:?}", send.target) };
-        let (wishes, bytes) = match Message::parse(send.ty, out.body(send)).unwrap() {
+        let (requests, bytes) = match Message::parse(send.ty, out.body(send)).unwrap() {
             Message::LockWants { entries, .. } => (true, entries),
             Message::LockTokens { entries } => (false, entries),
             other => panic!("{other:?}"),
         };
         let entries: Vec<Said> =
-            bundle::entries(bytes).map(|e| e.map(|(l, said)| (l, said.to_vec())).unwrap()).collect();
-        assert!(bytes.len() <= BUNDLE_BYTES || entries.len() == 1, "{} locks in {} bytes", entries.len(), bytes.len());
-        (node, wishes, entries)
+            lock_batch::entries(bytes).map(|e| e.map(|(l, said)| (l, said.to_vec())).unwrap()).collect();
+        assert!(
+            bytes.len() <= LOCK_BATCH_BYTES || entries.len() == 1,
+            "{} locks in {} bytes",
+            entries.len(),
+            bytes.len()
+        );
+        (node, requests, entries)
     };
     out.sends().iter().map(bundle).collect()
 }
@@ -120,18 +125,18 @@ fn locks(count: u64) -> Vec<LockId> {
 }
 
 /// Lets node 1 wish for these tokens, and gives what it posts.
-fn wishes(house: &mut House, locks: &[LockId]) -> Outbox {
+fn requests(target: &mut TestNode, locks: &[LockId]) -> Outbox {
     let mut out = Outbox::new();
-    want(house, house.me, None, locks, &mut out);
+    prefetch_tokens(target, target.me, None, locks, &mut out);
     out
 }
 
 /// Takes these wishes of `from` to node 0.
-fn deliver(manager: &mut House, from: u16, wishes: &Outbox) -> Outbox {
+fn deliver(manager: &mut TestNode, from: u16, requests: &Outbox) -> Outbox {
     let mut out = Outbox::new();
     let from = Channel::service(NodeId(from));
-    for send in wishes.sends() {
-        let message = Message::parse(send.ty, wishes.body(send)).unwrap();
+    for send in requests.sends() {
+        let message = Message::parse(send.ty, requests.body(send)).unwrap();
         dispatch(manager, Time(0), Origin { from, ticket: None, caller: None }, message, &mut out).unwrap();
     }
     out
@@ -139,12 +144,12 @@ fn deliver(manager: &mut House, from: u16, wishes: &Outbox) -> Outbox {
 
 #[test]
 fn what_a_node_confirms_of_a_unit_that_was_freed_long_ago_is_nobodys_mistake() {
-    let mut house = House::new(0, 0, false);
+    let mut target = TestNode::new(0, 0, false);
     let unit = UnitId { object: crate::ids::ObjectId(7), index: 3 };
     let mut hear = |freed, message| {
-        house.freed = freed;
+        target.freed = freed;
         let origin = Origin { from: Channel::service(NodeId(1)), ticket: None, caller: None };
-        dispatch(&mut house, Time(0), origin, message, &mut Outbox::new())
+        dispatch(&mut target, Time(0), origin, message, &mut Outbox::new())
     };
     for message in
         [Message::ForwardDone { unit }, Message::Data { unit, grant: crate::wire::message::Want::Shared, bytes: &[] }]
@@ -157,12 +162,12 @@ fn what_a_node_confirms_of_a_unit_that_was_freed_long_ago_is_nobodys_mistake() {
 #[test]
 fn a_copy_that_is_given_back_of_a_unit_that_was_freed_long_ago_is_taken() {
     let unit = UnitId { object: crate::ids::ObjectId(7), index: 3 };
-    let mut house = House { freed: true, ..House::new(0, 0, false) };
+    let mut target = TestNode { freed: true, ..TestNode::new(0, 0, false) };
     let mut ask = |message| {
         let (from, mut out) = (Channel { node: NodeId(1), slot: Slot::thread(0) }, Outbox::new());
         let ticket = Ticket { channel: from, seq: crate::ids::Seq(5) };
         let heard =
-            dispatch(&mut house, Time(0), Origin { from, ticket: Some(ticket), caller: None }, message, &mut out);
+            dispatch(&mut target, Time(0), Origin { from, ticket: Some(ticket), caller: None }, message, &mut out);
         let answers = out.sends().iter().map(|send| (send.target, send.ty)).collect::<Vec<_>>();
         (heard.is_ok(), answers == [(Target::Reply(ticket), Message::GiveBackDone { unit }.ty())])
     };
@@ -174,13 +179,13 @@ fn a_copy_that_is_given_back_of_a_unit_that_was_freed_long_ago_is_taken() {
 #[test]
 fn many_tokens_of_which_there_is_much_to_tell_go_in_several_messages() {
     let all = locks(1000);
-    let (mut manager, mut asker) = (House::new(0, 1000, false), House::new(1, 300, false));
-    let asked = wishes(&mut asker, &all);
-    assert_eq!(bundles(&asked).len(), 1000_usize.div_ceil(BUNDLE_BYTES / 312));
+    let (mut manager, mut asker) = (TestNode::new(0, 1000, false), TestNode::new(1, 300, false));
+    let asked = requests(&mut asker, &all);
+    assert_eq!(bundles(&asked).len(), 1000_usize.div_ceil(LOCK_BATCH_BYTES / 312));
     let given = deliver(&mut manager, 1, &asked);
     let given = bundles(&given);
-    assert!(given.len() > 1000 * 1000 / BUNDLE_BYTES);
-    assert!(given.iter().all(|(node, wishes, _)| (*node, *wishes) == (NodeId(1), false)));
+    assert!(given.len() > 1000 * 1000 / LOCK_BATCH_BYTES);
+    assert!(given.iter().all(|(node, requests, _)| (*node, *requests) == (NodeId(1), false)));
     let told: Vec<Said> = given.into_iter().flat_map(|(_, _, entries)| entries).collect();
     assert_eq!(told, all.iter().map(|lock| (*lock, vec![lock.0 as u8; 1000])).collect::<Vec<_>>());
 }
@@ -188,12 +193,12 @@ fn many_tokens_of_which_there_is_much_to_tell_go_in_several_messages() {
 #[test]
 fn wishes_that_are_handed_on_go_in_several_messages_too() {
     let all = locks(1000);
-    let (mut manager, mut asker) = (House::new(0, 0, false), House::new(1, 0, false));
-    drop(deliver(&mut manager, 1, &wishes(&mut asker, &all)));
-    let mut next = House::new(2, 1000, false);
-    let handed = bundles(&deliver(&mut manager, 2, &wishes(&mut next, &all)));
-    assert!(handed.len() > 1000 * 1000 / BUNDLE_BYTES);
-    assert!(handed.iter().all(|(node, wishes, _)| (*node, *wishes) == (NodeId(1), true)));
+    let (mut manager, mut asker) = (TestNode::new(0, 0, false), TestNode::new(1, 0, false));
+    drop(deliver(&mut manager, 1, &requests(&mut asker, &all)));
+    let mut next = TestNode::new(2, 1000, false);
+    let handed = bundles(&deliver(&mut manager, 2, &requests(&mut next, &all)));
+    assert!(handed.len() > 1000 * 1000 / LOCK_BATCH_BYTES);
+    assert!(handed.iter().all(|(node, requests, _)| (*node, *requests) == (NodeId(1), true)));
     assert_eq!(handed.iter().map(|(_, _, entries)| entries.len()).sum::<usize>(), 1000);
 }
 
@@ -201,17 +206,17 @@ fn wishes_that_are_handed_on_go_in_several_messages_too() {
 #[test]
 fn what_is_told_once_for_all_tokens_goes_with_all_of_them() {
     let all = locks(1000);
-    let (mut manager, mut asker) = (House::new(0, BUNDLE_BYTES - 200, true), House::new(1, 0, true));
-    let given = deliver(&mut manager, 1, &wishes(&mut asker, &all));
+    let (mut manager, mut asker) = (TestNode::new(0, LOCK_BATCH_BYTES - 200, true), TestNode::new(1, 0, true));
+    let given = deliver(&mut manager, 1, &requests(&mut asker, &all));
     let entries: Vec<Said> = given
         .sends()
         .iter()
         .flat_map(|send| {
             let Ok(Message::LockTokens { entries }) = Message::parse(send.ty, given.body(send)) else { panic!() };
-            bundle::entries(entries).map(|e| e.map(|(l, said)| (l, said.to_vec())).unwrap()).collect::<Vec<_>>()
+            lock_batch::entries(entries).map(|e| e.map(|(l, said)| (l, said.to_vec())).unwrap()).collect::<Vec<_>>()
         })
         .collect();
     assert_eq!((given.sends().len(), entries.len()), (1, 1000));
-    assert_eq!(entries[0].1.len(), BUNDLE_BYTES - 200);
+    assert_eq!(entries[0].1.len(), LOCK_BATCH_BYTES - 200);
     assert!(entries[1..].iter().all(|(_, said)| said.is_empty()));
 }

@@ -17,14 +17,14 @@
 //! | waits with its ticket | is answered and leaves | |
 //!
 //! Signals reach waiters in the order in which they joined. One that finds nobody is forgotten; most need not even be sent
-//! ([`hearing`](super::hearing)).
+//! ([`signal_suppression`](super::signal_suppression)).
 
 use super::Context;
-use super::desk::{Desk, Given, Waiter};
+use super::objects::{Given, SyncObjects, Waiter};
 use crate::coherence::Misbehaved;
 use crate::ids::{Channel, Slot};
 use crate::rules::Rule;
-use crate::wire::message::{News, Wish};
+use crate::wire::message::{SyncRequest, SyncUpdate};
 use std::collections::VecDeque;
 
 /// A condition variable, named by any number.
@@ -107,28 +107,28 @@ impl Condition {
     }
 }
 
-impl Desk {
+impl SyncObjects {
     /// Step 1 of a wait: thread `slot` joins the condition's waiters. Whether that is done; otherwise wait until woken or
-    /// answered, and ask [`Desk::collect`] for [`Wish::CondJoin`]. The lock stays held until then.
+    /// answered, and ask [`SyncObjects::collect`] for [`SyncRequest::CondJoin`]. The lock stays held until then.
     pub fn cond_join(&mut self, cx: &mut Context<'_>, id: ConditionId, slot: Slot) -> bool {
-        !Rule::WaiterRegistersBeforeRelease.on() || self.ask(cx, Wish::CondJoin, id.0, slot).is_some()
+        !Rule::WaiterRegistersBeforeRelease.on() || self.ask(cx, SyncRequest::CondJoin, id.0, slot).is_some()
     }
 
     /// Step 3 of a wait: whether thread `slot`, which has joined, has been signalled. Otherwise wait until woken or answered, and
-    /// ask [`Desk::collect`] for [`Wish::CondAwait`].
+    /// ask [`SyncObjects::collect`] for [`SyncRequest::CondAwait`].
     pub fn cond_await(&mut self, cx: &mut Context<'_>, id: ConditionId, slot: Slot) -> bool {
-        self.ask(cx, Wish::CondAwait, id.0, slot).is_some()
+        self.ask(cx, SyncRequest::CondAwait, id.0, slot).is_some()
     }
 
     /// Wakes the thread that has waited longest for the condition, if one does. A signal is a release, except from a thread that holds a lock
     /// (`under_lock`): whoever is woken acquires the lock, and hears there what this would say; to end an interval for it too would
     /// cost more than the signal.
     pub fn cond_signal(&mut self, cx: &mut Context<'_>, id: ConditionId, under_lock: bool) {
-        self.tell(cx, News::CondSignal, id.0, !under_lock && Rule::SignalsTell.on());
+        self.tell(cx, SyncUpdate::CondSignal, id.0, !under_lock && Rule::SignalsTell.on());
     }
 
-    /// As [`Desk::cond_signal`], for all threads that wait for the condition.
+    /// As [`SyncObjects::cond_signal`], for all threads that wait for the condition.
     pub fn cond_broadcast(&mut self, cx: &mut Context<'_>, id: ConditionId, under_lock: bool) {
-        self.tell(cx, News::CondBroadcast, id.0, !under_lock && Rule::SignalsTell.on());
+        self.tell(cx, SyncUpdate::CondBroadcast, id.0, !under_lock && Rule::SignalsTell.on());
     }
 }

@@ -4,7 +4,7 @@
 //! is a request that is answered when the value is reached. Two raisers' payloads are united by being kept
 //! both, one behind the other.
 
-use super::{Context, Mark, Scope};
+use super::{Context, IntervalMark, Scope};
 use crate::ids::{FlagId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::wire::message::{Message, Ticket};
@@ -55,7 +55,7 @@ impl Flags {
         let manager = manager_of(id.0, cx.nodes);
         if manager == cx.me {
             let mut payload = Vec::new();
-            cx.payload.on_release(Scope::Flag(id), cx.me, &[], Mark::NOW, &mut payload);
+            cx.payload.on_release(Scope::Flag(id), cx.me, &[], IntervalMark::NOW, &mut payload);
             let seen = !self.flags.entry(id).or_default().unseen;
             self.on_set(cx, id, value, &payload);
             // What this node said itself is no news to it.
@@ -66,7 +66,8 @@ impl Flags {
         let set = Message::FlagSet { flag: id, value, payload: &[] };
         // Receipts go to the service thread: this one may be at work, or gone, before they come.
         let target = Target::Post { node: manager, origin: Origin::Service };
-        cx.out.send_with(target, &set, |body| payload.on_release(Scope::Flag(id), manager, &[], Mark::NOW, body));
+        cx.out
+            .send_with(target, &set, |body| payload.on_release(Scope::Flag(id), manager, &[], IntervalMark::NOW, body));
     }
 
     /// Begins to wait until the flag has reached `value`; gives its value when it has. Otherwise wait until woken or
@@ -158,10 +159,10 @@ mod tests {
     struct Heard(Vec<u8>);
     impl crate::sync::Payload for Heard {
         fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
-        fn mark(&mut self) -> Mark {
-            Mark::NOW
+        fn mark(&mut self) -> IntervalMark {
+            IntervalMark::NOW
         }
-        fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], _: Mark, _: &mut Vec<u8>) {}
+        fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], _: IntervalMark, _: &mut Vec<u8>) {}
         fn on_acquire(&mut self, _: Scope, bytes: &[u8]) {
             self.0 = bytes.to_vec();
         }

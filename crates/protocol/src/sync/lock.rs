@@ -11,26 +11,29 @@
 //! | token, held | queue here | next here, or send the token | remember as successor |
 //! | no token | ask the manager, once a node; others queue here | | remember as successor |
 //!
-//! Where nodes reach each other's memory, the manager lays open who asked last ([`Payload::lay_open`](super::Payload)): who asks next puts itself
-//! there and asks that node by itself, without the manager's help. Who cannot reach it asks the manager as ever, which uses the same note.
+//! Where nodes reach each other's memory, the manager lays open who asked last
+//! ([`Payload::publish_tail`](super::Payload)): who asks next puts itself there and asks that node by itself, without
+//! the manager's help. Who cannot reach it asks the manager as ever, which uses the same note.
 //!
-//! There a released token may also *lie out* ([`Payload::lay_out`](super::Payload)), with all that its next holder must know: who asks takes it
-//! by itself, and the node where it lay hears nothing of that until it wants the lock again and finds that it is gone. Where nodes have to share cores
-//! a token so costs no wake-up. Nodes that want the lock again before others do, lay its token out ever more seldom.
+//! There a released token may also *lie out* ([`Payload::publish_token`](super::Payload)), with all that its next
+//! holder must know: who asks takes it by itself, and the node where it lay hears nothing of that until it wants the
+//! lock again and finds that it is gone. Where nodes have to share cores a token so costs no wake-up. Nodes that want
+//! the lock again before others do, lay its token out ever more seldom.
 //!
-//! A node may also *want* tokens that no thread of it waits for yet ([`Locks::want`]): those that it will need again, many in one message.
-//! It stands in the queue like any other asker; the tokens come to the node, not to a thread, and rest there.
+//! A node may also *want* tokens that no thread of it waits for yet ([`Locks::prefetch_token`]): those that it will
+//! need again, many in one message. It stands in the queue like any other asker; the tokens come to the node, not to a
+//! thread, and rest there.
 //!
 //! Threads of one node may pass the lock among themselves [`LOCAL_STREAK`] times while another node waits;
 //! then it goes to the other node.
 
-use super::bundle::Bundle;
-use super::catch_up::Behind;
-use super::{Context, Last, Mark, Scope};
+use super::lazy_acquire::Behind;
+use super::lock_batch::LockBatch;
+use super::{Context, IntervalMark, LockTail, Scope};
+use crate::hash_map::NumberMap;
 use crate::ids::{LockId, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
-use crate::spread::SpreadMap;
 use crate::wire::message::{Message, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -67,7 +70,7 @@ impl Asker {
     }
 }
 
-/// What becomes of a token that another node wants ([`Locks::want`]).
+/// What becomes of a token that another node wants ([`Locks::prefetch_token`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// It goes there.
@@ -122,13 +125,13 @@ struct Lock {
     successor: Option<Box<(Asker, Vec<u8>)>>,
     streak: u8,
     /// The token may lie out when the lock is released.
-    lays_out: bool,
+    may_publish: bool,
     /// It does: `token` holds only until that is asked.
-    out: bool,
+    published: bool,
     /// So often the lock is released before its token lies out again, and what that was the last time.
     stays: (u8, u8),
     /// When it was last released here.
-    released: Mark,
+    released: IntervalMark,
     /// At the manager: the node that asked last.
     tail: Option<NodeId>,
 }
@@ -144,7 +147,7 @@ impl Lock {
 /// The locks of a node, or one shard of them.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    locks: SpreadMap<LockId, Lock>,
+    locks: NumberMap<LockId, Lock>,
     /// Those whose holders ask other nodes for what the token did not bring.
     pub(super) behind: BTreeMap<LockId, Behind>,
 }
@@ -181,7 +184,7 @@ impl Locks {
 
     /// Begins to acquire the lock for thread `slot`. The lock is not reentrant.
     pub fn acquire(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) -> Acquire {
-        self.take_back(cx, id);
+        self.retract_token(cx, id);
         let lock = self.lock(cx, id);
         if lock.token && lock.holder.is_none() && lock.waiting.is_empty() {
             lock.holder = Some(slot);
@@ -195,10 +198,11 @@ impl Locks {
     }
 
     /// If the token lies out, it is here again, or another node has it.
-    fn take_back(&mut self, cx: &mut Context<'_>, id: LockId) {
-        let Some(lock) = self.locks.get_mut(&id).filter(|l| l.out) else { return };
-        lock.out = false;
-        lock.token = cx.payload.take_back(id, manager_of(id.0, cx.nodes)) || !Rule::TokensThatLieOutAreTakenOnce.on();
+    fn retract_token(&mut self, cx: &mut Context<'_>, id: LockId) {
+        let Some(lock) = self.locks.get_mut(&id).filter(|l| l.published) else { return };
+        lock.published = false;
+        lock.token =
+            cx.payload.retract_token(id, manager_of(id.0, cx.nodes)) || !Rule::TokensThatLieOutAreTakenOnce.on();
         if lock.token {
             let stays = (2 * lock.stays.1 + 1).min(STAYS_MAX);
             lock.stays = (stays, stays);
@@ -209,26 +213,26 @@ impl Locks {
 
     /// Whether the lock's token is here, and nobody is to have it next.
     pub fn is_here(&self, id: LockId) -> bool {
-        self.locks.get(&id).is_some_and(|l| l.token && !l.out && l.successor.is_none())
+        self.locks.get(&id).is_some_and(|l| l.token && !l.published && l.successor.is_none())
     }
 
     /// When the lock was last released, if its token rests here, free and with nobody waiting: whoever asks for it gets it at once.
-    pub fn rests(&self, id: LockId) -> Option<Mark> {
-        let rests = |l: &&Lock| l.token && !l.out && l.holder.is_none() && l.waiting.is_empty();
+    pub fn is_idle_here(&self, id: LockId) -> Option<IntervalMark> {
+        let rests = |l: &&Lock| l.token && !l.published && l.holder.is_none() && l.waiting.is_empty();
         self.locks.get(&id).filter(rests).map(|l| l.released)
     }
 
     /// Takes a lock whose token rests here, free and with nobody waiting: nobody need be told, so nothing else happens.
-    pub fn retake(&mut self, id: LockId, slot: Slot) -> bool {
-        let free = |l: &&mut Lock| l.token && !l.out && l.holder.is_none() && l.waiting.is_empty();
+    pub fn reacquire_local(&mut self, id: LockId, slot: Slot) -> bool {
+        let free = |l: &&mut Lock| l.token && !l.published && l.holder.is_none() && l.waiting.is_empty();
         let lock = self.locks.get_mut(&id).filter(free);
         lock.map(|l| l.holder = Some(slot)).is_some()
     }
 
     /// Lets go of a lock that `slot` holds and nobody waits for, and whose token stays; `false`, and nothing done, when it is not so. `now` is only
     /// asked then.
-    pub fn put_down(&mut self, id: LockId, slot: Slot, now: impl FnOnce() -> Mark) -> bool {
-        let stays = |l: &Lock| !l.lays_out || l.stays.0 > 0;
+    pub fn release_local(&mut self, id: LockId, slot: Slot, now: impl FnOnce() -> IntervalMark) -> bool {
+        let stays = |l: &Lock| !l.may_publish || l.stays.0 > 0;
         let alone = |l: &&mut Lock| l.holder == Some(slot) && l.waiting.is_empty() && l.successor.is_none() && stays(l);
         let lock = self.locks.get_mut(&id).filter(alone);
         lock.map(|l| (l.holder, l.released, l.stays.0) = (None, now(), l.stays.0.saturating_sub(1))).is_some()
@@ -236,7 +240,7 @@ impl Locks {
 
     /// Takes the lock only if that needs no waiting.
     pub fn try_acquire(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) -> bool {
-        self.take_back(cx, id);
+        self.retract_token(cx, id);
         let lock = self.lock(cx, id);
         let free = lock.token && lock.holder.is_none() && lock.waiting.is_empty();
         if free {
@@ -283,9 +287,9 @@ impl Locks {
             }
         } else if let Some(next) = lock.successor.take() {
             self.pass(cx, id, next.0, &next.1);
-        } else if lock.lays_out && lock.stays.0 == 0 {
-            lock.out = cx.payload.lay_out(id, manager_of(id.0, cx.nodes));
-            lock.lays_out = lock.out;
+        } else if lock.may_publish && lock.stays.0 == 0 {
+            lock.published = cx.payload.publish_token(id, manager_of(id.0, cx.nodes));
+            lock.may_publish = lock.published;
         } else {
             lock.stays.0 = lock.stays.0.saturating_sub(1);
         }
@@ -293,8 +297,8 @@ impl Locks {
 
     /// Wants the token, although no thread waits for it, unless it is here or asked for already: gives which node has to be told, and whether
     /// this one stands in the queue behind it already. The message is the caller's affair, with what this node has seen.
-    pub fn want(&mut self, cx: &mut Context<'_>, id: LockId) -> Option<(NodeId, bool)> {
-        self.take_back(cx, id);
+    pub fn prefetch_token(&mut self, cx: &mut Context<'_>, id: LockId) -> Option<(NodeId, bool)> {
+        self.retract_token(cx, id);
         let lock = self.lock(cx, id);
         if lock.token || lock.asked { None } else { self.join_queue(cx, id) }
     }
@@ -302,7 +306,7 @@ impl Locks {
     /// Node `of` wants the token; `queued`: it stands in the queue behind this node already. If the token goes there at once, what its releases have to
     /// tell is appended to `said`. The node has seen `seen`, and, if `told` is given, that when it comes to this token: but only if the token goes at
     /// once, since later it might come sooner.
-    pub fn on_want(
+    pub fn on_token_prefetch(
         &mut self,
         cx: &mut Context<'_>,
         id: LockId,
@@ -320,7 +324,7 @@ impl Locks {
                 None => return Wanted::Later,
             }
         }
-        self.take_back(cx, id);
+        self.retract_token(cx, id);
         let lock = self.lock(cx, id);
         if !lock.token || lock.holder.is_some() || !lock.waiting.is_empty() {
             lock.successor = Some(Box::new((Asker::Node(of), seen.to_vec())));
@@ -334,7 +338,7 @@ impl Locks {
     /// At the manager: a node elsewhere asks.
     pub fn on_request(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket, knowledge: &[u8]) {
         let (me, asker) = (cx.me, ticket.channel.node);
-        let Some(Last { node: last, .. }) = self.queue_up(cx, id, asker) else { return };
+        let Some(LockTail { node: last, .. }) = self.queue_up(cx, id, asker) else { return };
         if last == me {
             self.on_forward(cx, id, ticket, knowledge);
         } else {
@@ -347,7 +351,7 @@ impl Locks {
     /// The manager hands on a request: its ticket is next after this node.
     pub fn on_forward(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket, knowledge: &[u8]) {
         // Whoever asks by a message has not taken it.
-        self.take_back(cx, id);
+        self.retract_token(cx, id);
         let lock = self.lock(cx, id);
         let free = lock.token && lock.holder.is_none() && lock.waiting.is_empty();
         if free || (lock.token && !Rule::TokenLeavesOnlyWhenFree.on()) {
@@ -385,9 +389,9 @@ impl Locks {
 
     /// The token has come: the thread that has waited longest holds the lock.
     fn token_is_here(&mut self, cx: &mut Context<'_>, id: LockId) {
-        let lays_out = cx.payload.lays_out();
+        let lays_out = cx.payload.publishes_tokens();
         let lock = self.lock(cx, id);
-        (lock.asked, lock.token, lock.streak, lock.lays_out, lock.stays) = (false, true, 0, lays_out, (0, 0));
+        (lock.asked, lock.token, lock.streak, lock.may_publish, lock.stays) = (false, true, 0, lays_out, (0, 0));
         lock.holder = lock.waiting.pop_front();
         if let Some(next) = lock.holder {
             cx.wake(next);
@@ -410,7 +414,7 @@ impl Locks {
         let payload = &mut *cx.payload;
         let knowledge = |body: &mut Vec<u8>| {
             payload.knowledge(Scope::Lock(id), body);
-            payload.wishes(id, body);
+            payload.prefetch_hint(id, body);
         };
         let message = if queued {
             Message::LockForward { lock: id, requester: None, knowledge: &[] }
@@ -427,7 +431,7 @@ impl Locks {
         let (me, manager) = (cx.me, manager_of(id.0, cx.nodes));
         self.lock(cx, id).asked = true;
         let last = if manager == me { self.queue_up(cx, id, me) } else { cx.payload.queue_up(id, manager, me) };
-        if last.is_some_and(|last| last.lies_out && cx.payload.pick_up(id, last.node)) {
+        if last.is_some_and(|last| last.is_published && cx.payload.take_published_token(id, last.node)) {
             self.token_is_here(cx, id);
             return None;
         }
@@ -438,14 +442,14 @@ impl Locks {
     }
 
     /// At the manager: `node` asks, behind whoever asked last, which is given. The first time this is laid open, if there is a place for it.
-    fn queue_up(&mut self, cx: &mut Context<'_>, id: LockId, node: NodeId) -> Option<Last> {
+    fn queue_up(&mut self, cx: &mut Context<'_>, id: LockId, node: NodeId) -> Option<LockTail> {
         let open = cx.payload.queue_up(id, cx.me, node).filter(|_| Rule::LaidOpenQueuesAreUsed.on());
         if open.is_some() {
             return open;
         }
         let last = self.lock(cx, id).tail.replace(node);
-        cx.payload.lay_open(id, node);
-        last.map(|node| Last { node, lies_out: false })
+        cx.payload.publish_tail(id, node);
+        last.map(|node| LockTail { node, is_published: false })
     }
 
     /// Sends the token away; if threads here still wait, asks to have it back.
@@ -457,14 +461,14 @@ impl Locks {
                 cx.out.send(Target::Reply(ticket), &Message::LockGrant { lock: id, payload: &said })
             }
             Asker::Node(node) => {
-                let mut tokens = Bundle::default();
+                let mut tokens = LockBatch::default();
                 tokens.add(id, &said);
                 let target = Target::Post { node, origin: Origin::Service };
                 cx.out.send(target, &Message::LockTokens { entries: tokens.bytes() });
             }
         }
         if self.locks.get(&id).is_some_and(|l| !l.waiting.is_empty()) {
-            self.want_back(cx, id);
+            self.request_token_back(cx, id);
         } else {
             self.forget_if_idle(id);
         }
@@ -472,13 +476,13 @@ impl Locks {
 
     /// Wants the token back for the threads that wait. A request of the service thread's would be under way until the token comes, however long that takes, and
     /// meanwhile its window would not move on: so this is a post.
-    fn want_back(&mut self, cx: &mut Context<'_>, id: LockId) {
+    fn request_token_back(&mut self, cx: &mut Context<'_>, id: LockId) {
         let Some((node, queued)) = self.join_queue(cx, id) else { return };
-        let (mut seen, mut wish) = (Vec::new(), Bundle::default());
+        let (mut seen, mut hint) = (Vec::new(), LockBatch::default());
         cx.payload.knowledge(Scope::Lock(id), &mut seen);
-        wish.add(id, &seen);
+        hint.add(id, &seen);
         let target = Target::Post { node, origin: Origin::Service };
-        cx.out.send(target, &Message::LockWants { of: cx.me, queued, entries: wish.bytes() });
+        cx.out.send(target, &Message::LockWants { of: cx.me, queued, entries: hint.bytes() });
     }
 
     /// The token is no longer here; appends what its releases have to tell.

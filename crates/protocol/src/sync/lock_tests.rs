@@ -47,16 +47,16 @@ fn taking_a_lock_again_where_it_was_last_held_sends_nothing() {
 #[test]
 fn a_lock_is_retaken_and_put_down_only_while_nobody_else_wants_it() {
     let (mut node, lock, slot) = (Node::new(0), lock_of_node_zero(), Slot::thread(0));
-    assert!(!node.locks.retake(lock, slot), "never named here");
+    assert!(!node.locks.reacquire_local(lock, slot), "never named here");
     node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot));
-    assert!(!node.locks.retake(lock, slot), "held");
+    assert!(!node.locks.reacquire_local(lock, slot), "held");
     assert_eq!((node.locks.holder(lock), node.locks.held().collect()), (Some(slot), vec![(lock, slot)]));
-    assert!(!node.locks.put_down(lock, Slot::thread(1), Mark::default), "held by another");
-    assert!(node.locks.put_down(lock, slot, Mark::default) && node.locks.retake(lock, slot));
+    assert!(!node.locks.release_local(lock, Slot::thread(1), IntervalMark::default), "held by another");
+    assert!(node.locks.release_local(lock, slot, IntervalMark::default) && node.locks.reacquire_local(lock, slot));
     node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 5), &[]));
-    assert!(!node.locks.put_down(lock, slot, Mark::default), "another node waits");
+    assert!(!node.locks.release_local(lock, slot, IntervalMark::default), "another node waits");
     node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
-    assert!(!node.locks.retake(lock, slot), "the token has gone");
+    assert!(!node.locks.reacquire_local(lock, slot), "the token has gone");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_lock_for_which_a_neighbour_waits_is_not_put_down() {
     let [first, second] = [0, 1].map(Slot::thread);
     node.step(Some(first), |l, cx| l.acquire(cx, lock, first));
     assert_eq!(node.step(Some(second), |l, cx| l.acquire(cx, lock, second)), Acquire::Wait);
-    assert!(!node.locks.put_down(lock, first, Mark::default));
+    assert!(!node.locks.release_local(lock, first, IntervalMark::default));
     node.step(Some(first), |l, cx| l.release(cx, lock, first)).unwrap();
     assert_eq!(node.out.wakes(), [second]);
     assert!(node.locks.holds(lock, second));
@@ -75,7 +75,7 @@ fn a_lock_for_which_a_neighbour_waits_is_not_put_down() {
 fn a_token_that_nobody_here_has_asked_for_is_not_taken_in() {
     let (mut node, lock) = (Node::new(1), lock_of_node_zero());
     assert!(!node.step(None, |l, cx| l.on_grant(cx, lock, &[])));
-    node.step(None, |l, cx| l.want(cx, lock));
+    node.step(None, |l, cx| l.prefetch_token(cx, lock));
     assert!(node.step(None, |l, cx| l.on_grant(cx, lock, &[])));
     node.step(None, |l, cx| l.on_forward(cx, lock, ticket(0, 1), &[]));
     assert!(!node.step(None, |l, cx| l.on_grant(cx, lock, &[])), "nor once more when it has gone on");
@@ -83,7 +83,7 @@ fn a_token_that_nobody_here_has_asked_for_is_not_taken_in() {
     let mut manager = Node::new(0);
     manager.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 1), &[]));
     assert!(!manager.step(None, |l, cx| l.on_grant(cx, lock, &[])), "nor where the lock is managed");
-    assert_eq!(manager.locks.rests(lock), None);
+    assert_eq!(manager.locks.is_idle_here(lock), None);
 }
 
 #[test]
@@ -103,10 +103,10 @@ fn a_lock_that_leaves_later_says_when_it_was_released() {
     struct Clock(u64);
     impl Payload for Clock {
         fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
-        fn mark(&mut self) -> Mark {
-            Mark(self.0)
+        fn mark(&mut self) -> IntervalMark {
+            IntervalMark(self.0)
         }
-        fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], released: Mark, out: &mut Vec<u8>) {
+        fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], released: IntervalMark, out: &mut Vec<u8>) {
             out.push(released.0 as u8);
         }
         fn on_acquire(&mut self, _: Scope, _: &[u8]) {}
@@ -118,24 +118,28 @@ fn a_lock_that_leaves_later_says_when_it_was_released() {
     let mut cx = Context { me: NodeId(0), nodes: 2, caller: Some(slot), payload: &mut payload, out: &mut out };
     locks.acquire(&mut cx, lock, slot);
     locks.release(&mut cx, lock, slot).unwrap();
-    assert_eq!(locks.rests(lock), Some(Mark(3)));
-    assert!(locks.retake(lock, slot) && locks.put_down(lock, slot, || Mark(5)));
-    assert_eq!(locks.rests(lock), Some(Mark(5)));
+    assert_eq!(locks.is_idle_here(lock), Some(IntervalMark(3)));
+    assert!(locks.reacquire_local(lock, slot) && locks.release_local(lock, slot, || IntervalMark(5)));
+    assert_eq!(locks.is_idle_here(lock), Some(IntervalMark(5)));
     locks.on_request(&mut cx, lock, ticket(1, 5), &[]);
     assert_eq!(out.body(&out.sends()[0]).last(), Some(&5));
-    assert!(Mark(5).needs_close(Mark(5)) && !Mark(5).needs_close(Mark(6)) && Mark::NOW.needs_close(Mark(6)));
+    assert!(
+        IntervalMark(5).needs_close(IntervalMark(5))
+            && !IntervalMark(5).needs_close(IntervalMark(6))
+            && IntervalMark::NOW.needs_close(IntervalMark(6))
+    );
 }
 
 #[test]
 fn a_lock_that_is_handed_back_goes_to_the_next_and_was_not_released() {
     let (mut node, lock, slot) = (Node::new(0), lock_of_node_zero(), Slot::thread(0));
     node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot));
-    assert!(node.locks.put_down(lock, slot, || Mark(5)) && node.locks.retake(lock, slot));
+    assert!(node.locks.release_local(lock, slot, || IntervalMark(5)) && node.locks.reacquire_local(lock, slot));
     node.step(Some(slot), |l, cx| l.hand_back(cx, lock, Slot::thread(1)));
     assert!(node.locks.holds(lock, slot), "who does not hold it changes nothing");
     node.step(Some(slot), |l, cx| l.hand_back(cx, lock, slot));
-    assert_eq!(node.locks.rests(lock), Some(Mark(5)));
-    assert!(node.locks.retake(lock, slot));
+    assert_eq!(node.locks.is_idle_here(lock), Some(IntervalMark(5)));
+    assert!(node.locks.reacquire_local(lock, slot));
     node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 5), &[]));
     node.step(Some(slot), |l, cx| l.hand_back(cx, lock, slot));
     assert_eq!(node.out.sends()[0].target, Target::Reply(ticket(1, 5)));
@@ -145,10 +149,10 @@ fn a_lock_that_is_handed_back_goes_to_the_next_and_was_not_released() {
 struct Seen;
 impl Payload for Seen {
     fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
-    fn mark(&mut self) -> Mark {
-        Mark::NOW
+    fn mark(&mut self) -> IntervalMark {
+        IntervalMark::NOW
     }
-    fn on_release(&mut self, _: Scope, _: NodeId, knowledge: &[u8], _: Mark, out: &mut Vec<u8>) {
+    fn on_release(&mut self, _: Scope, _: NodeId, knowledge: &[u8], _: IntervalMark, out: &mut Vec<u8>) {
         out.extend_from_slice(knowledge);
     }
     fn on_acquire(&mut self, _: Scope, _: &[u8]) {}
@@ -166,13 +170,19 @@ fn what_is_told_with_the_tokens_that_go_at_once_does_not_count_for_those_that_go
         if holds {
             locks.acquire(&mut cx, lock, slot);
             locks.on_grant(&mut cx, lock, &[]);
-            assert_eq!(locks.on_want(&mut cx, lock, wants, (b"seen", Some(b"told")), &mut said), Wanted::Later);
+            assert_eq!(
+                locks.on_token_prefetch(&mut cx, lock, wants, (b"seen", Some(b"told")), &mut said),
+                Wanted::Later
+            );
             locks.release(&mut cx, lock, slot).unwrap();
             let last = cx.out.sends().last().unwrap();
             let Ok(Message::LockTokens { entries }) = Message::parse(last.ty, cx.out.body(last)) else { panic!() };
-            said = crate::sync::bundle::entries(entries).next().unwrap().unwrap().1.to_vec();
+            said = crate::sync::lock_batch::entries(entries).next().unwrap().unwrap().1.to_vec();
         } else {
-            assert_eq!(locks.on_want(&mut cx, lock, wants, (b"seen", Some(b"told")), &mut said), Wanted::Goes);
+            assert_eq!(
+                locks.on_token_prefetch(&mut cx, lock, wants, (b"seen", Some(b"told")), &mut said),
+                Wanted::Goes
+            );
         }
         assert_eq!(said, expected);
     }
@@ -186,10 +196,10 @@ struct Heard {
 
 impl Payload for Heard {
     fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
-    fn mark(&mut self) -> Mark {
-        Mark::NOW
+    fn mark(&mut self) -> IntervalMark {
+        IntervalMark::NOW
     }
-    fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], _: Mark, _: &mut Vec<u8>) {}
+    fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], _: IntervalMark, _: &mut Vec<u8>) {}
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
         self.told.push((scope, bytes.to_vec()));
     }
@@ -212,10 +222,10 @@ fn what_is_told_with_several_tokens_is_taken_in_once_where_all_locks_tell_the_sa
         let mut known = None;
         locks.on_token(&mut cx, not_wanted, said[0], &mut known);
         for (lock, said) in wanted.iter().zip(said) {
-            locks.want(&mut cx, *lock);
+            locks.prefetch_token(&mut cx, *lock);
             locks.on_token(&mut cx, *lock, said, &mut known);
         }
-        assert!(wanted.iter().all(|lock| locks.rests(*lock).is_some()), "all have come");
+        assert!(wanted.iter().all(|lock| locks.is_idle_here(*lock).is_some()), "all have come");
         let expected: Vec<_> = expected.into_iter().map(|i| (Scope::Lock(wanted[i]), said[i].to_vec())).collect();
         assert_eq!(payload.told, expected, "alike: {alike}");
     }
@@ -224,13 +234,13 @@ fn what_is_told_with_several_tokens_is_taken_in_once_where_all_locks_tell_the_sa
 #[test]
 fn a_token_that_no_thread_waits_for_rests_or_goes_to_the_next_node() {
     let (mut node, lock, slot) = (Node::new(1), lock_of_node_zero(), Slot::thread(0));
-    assert_eq!(node.step(None, |l, cx| l.want(cx, lock)), Some((NodeId(0), false)), "the manager is told");
-    assert_eq!(node.step(None, |l, cx| l.want(cx, lock)), None, "once");
+    assert_eq!(node.step(None, |l, cx| l.prefetch_token(cx, lock)), Some((NodeId(0), false)), "the manager is told");
+    assert_eq!(node.step(None, |l, cx| l.prefetch_token(cx, lock)), None, "once");
     node.step(None, |l, cx| l.on_grant(cx, lock, &[]));
-    assert!(node.locks.rests(lock).is_some() && node.locks.retake(lock, slot));
+    assert!(node.locks.is_idle_here(lock).is_some() && node.locks.reacquire_local(lock, slot));
     node.step(Some(slot), |l, cx| l.on_forward(cx, lock, ticket(0, 1), &[]));
     node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
-    node.step(None, |l, cx| l.want(cx, lock));
+    node.step(None, |l, cx| l.prefetch_token(cx, lock));
     node.step(None, |l, cx| l.on_forward(cx, lock, ticket(0, 2), &[]));
     node.step(None, |l, cx| l.on_grant(cx, lock, &[]));
     assert_eq!(node.out.sends()[0].target, Target::Reply(ticket(0, 2)), "somebody else waits for it");
@@ -296,21 +306,21 @@ struct Open {
 
 impl Payload for Open {
     fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
-    fn mark(&mut self) -> Mark {
-        Mark(0)
+    fn mark(&mut self) -> IntervalMark {
+        IntervalMark(0)
     }
-    fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], _: Mark, _: &mut Vec<u8>) {}
+    fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], _: IntervalMark, _: &mut Vec<u8>) {}
     fn on_acquire(&mut self, _: Scope, _: &[u8]) {}
     fn deposit(&mut self, _: Scope, _: &[u8], _: &mut Vec<u8>) {}
     fn withdraw(&mut self, _: Scope, _: &[u8], _: &[u8], _: &mut Vec<u8>) {}
-    fn queue_up(&mut self, _: LockId, _: NodeId, node: NodeId) -> Option<Last> {
+    fn queue_up(&mut self, _: LockId, _: NodeId, node: NodeId) -> Option<LockTail> {
         let last = std::mem::replace(&mut self.last, node);
-        Some(Last { node: last, lies_out: self.told == Some(last) })
+        Some(LockTail { node: last, is_published: self.told == Some(last) })
     }
-    fn lays_out(&mut self) -> bool {
+    fn publishes_tokens(&mut self) -> bool {
         true
     }
-    fn lay_out(&mut self, _: LockId, _: NodeId) -> bool {
+    fn publish_token(&mut self, _: LockId, _: NodeId) -> bool {
         let may = self.last == self.me;
         self.told = self.told.or(may.then_some(self.me));
         may
@@ -318,10 +328,10 @@ impl Payload for Open {
     fn token_left(&mut self, _: LockId) {
         self.left += 1;
     }
-    fn take_back(&mut self, _: LockId, _: NodeId) -> bool {
+    fn retract_token(&mut self, _: LockId, _: NodeId) -> bool {
         self.told.take_if(|at| *at == self.me).is_some()
     }
-    fn pick_up(&mut self, _: LockId, from: NodeId) -> bool {
+    fn take_published_token(&mut self, _: LockId, from: NodeId) -> bool {
         self.told.take_if(|at| *at == from).is_some()
     }
 }
@@ -340,7 +350,7 @@ fn a_token_that_lies_out_costs_no_message_and_is_missed_only_where_it_lay() {
     };
     let take = |expected| move |l: &mut Locks, cx: &mut Context<'_>| assert_eq!(l.acquire(cx, lock, slot), expected);
     let give = |l: &mut Locks, cx: &mut Context<'_>| {
-        assert!(!l.put_down(lock, slot, Mark::default) && l.release(cx, lock, slot) == Ok(()));
+        assert!(!l.release_local(lock, slot, IntervalMark::default) && l.release(cx, lock, slot) == Ok(()));
     };
     step(0, &mut take(Acquire::Held));
     assert_eq!(step(1, &mut take(Acquire::Wait)), 1, "where it has never been, it does not lie out");
@@ -352,7 +362,7 @@ fn a_token_that_lies_out_costs_no_message_and_is_missed_only_where_it_lay() {
     }
     step(0, &mut { give });
     assert_eq!(step(0, &mut take(Acquire::Held)), 0, "it still lay here");
-    step(0, &mut |l, _| assert!(l.put_down(lock, slot, Mark::default), "and stays once"));
+    step(0, &mut |l, _| assert!(l.release_local(lock, slot, IntervalMark::default), "and stays once"));
     assert_eq!(step(1, &mut take(Acquire::Wait)), 1, "so who asks now sends a message");
 }
 
@@ -366,13 +376,17 @@ fn a_token_that_lies_out_goes_one_way_only() {
         assert_eq!(locks.acquire(&mut cx, lock, slot), Acquire::Wait);
         assert!(locks.on_grant(&mut cx, lock, &[]));
         locks.release(&mut cx, lock, slot).unwrap();
-        assert_eq!((locks.rests(lock), locks.retake(lock, slot)), (None, false), "another may take it at any time");
+        assert_eq!(
+            (locks.is_idle_here(lock), locks.reacquire_local(lock, slot)),
+            (None, false),
+            "another may take it at any time"
+        );
         out.clear();
         assert_eq!(open.told.take_if(|_| taken), taken.then_some(NodeId(1)), "it lay out");
         let mut cx = Context { me: NodeId(1), nodes: 2, caller: None, payload: &mut open, out: &mut out };
         let goes = if wanted {
             let seen = (&[][..], None);
-            locks.on_want(&mut cx, lock, (NodeId(0), true), seen, &mut said) == Wanted::Goes
+            locks.on_token_prefetch(&mut cx, lock, (NodeId(0), true), seen, &mut said) == Wanted::Goes
         } else {
             locks.on_forward(&mut cx, lock, ticket(0, 9), &[]);
             !out.is_empty()
@@ -395,7 +409,7 @@ fn whoever_needs_a_token_again_that_lies_out_looks_whether_it_still_does() {
         open.told.take_if(|_| taken);
         let mut cx = Context { me: NodeId(1), nodes: 2, caller: Some(slot), payload: &mut open, out: &mut out };
         if wanted {
-            assert_eq!(locks.want(&mut cx, lock).is_some(), taken, "what is here need not be asked for");
+            assert_eq!(locks.prefetch_token(&mut cx, lock).is_some(), taken, "what is here need not be asked for");
         } else {
             assert_eq!(locks.try_acquire(&mut cx, lock, slot), !taken);
         }
@@ -407,7 +421,8 @@ fn whoever_needs_a_token_again_that_lies_out_looks_whether_it_still_does() {
 fn no_token_goes_to_a_node_that_is_none_or_is_this_one() {
     let (mut node, lock) = (Node::new(0), lock_of_node_zero());
     for of in [0, 2] {
-        let wanted = node.step(None, |l, cx| l.on_want(cx, lock, (NodeId(of), false), (&[], None), &mut Vec::new()));
+        let wanted =
+            node.step(None, |l, cx| l.on_token_prefetch(cx, lock, (NodeId(of), false), (&[], None), &mut Vec::new()));
         assert_eq!((wanted, node.out.is_empty()), (Wanted::Later, true));
     }
     let slot = Slot::thread(0);

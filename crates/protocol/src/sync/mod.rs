@@ -7,20 +7,20 @@
 
 pub mod arrival;
 pub mod barrier;
-pub mod bundle;
-mod catch_up;
 pub mod condition;
 pub mod deal;
-pub mod desk;
 pub mod flag;
-mod hearing;
+mod lazy_acquire;
 pub mod lock;
-pub mod meeting;
+pub mod lock_batch;
 pub mod mismatch;
+pub mod objects;
 pub mod one_sided;
 pub mod reduce;
 pub mod rwlock;
 pub mod semaphore;
+mod signal_suppression;
+pub mod subset_barrier;
 
 use crate::ids::{FlagId, LockId, NodeId, Slot};
 use crate::outbox::Outbox;
@@ -41,16 +41,16 @@ pub enum Scope {
 
 /// A moment in the life of a node, counted by the intervals that have begun to end, from 1: where it is 0, it is before everything.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mark(pub u64);
+pub struct IntervalMark(pub u64);
 
-impl Mark {
+impl IntervalMark {
     /// Now, whenever that is.
-    pub const NOW: Mark = Mark(u64::MAX);
+    pub const NOW: IntervalMark = IntervalMark(u64::MAX);
     /// The moment at which a node begins.
-    pub const FIRST: Mark = Mark(1);
+    pub const FIRST: IntervalMark = IntervalMark(1);
 
     /// Whether a release at this moment can only be told after an interval has ended, if it is `now`: none has begun to end since.
-    pub fn needs_close(self, now: Mark) -> bool {
+    pub fn needs_close(self, now: IntervalMark) -> bool {
         self >= now && Rule::ToldReleasesAreInIntervals.on()
     }
 }
@@ -63,12 +63,12 @@ pub trait Payload {
     /// Appends what this node has seen; goes with its request, so that the answer can leave that out.
     fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>);
     /// Behind that, in a request for a lock's token: appends what this node would like to have with it.
-    fn wishes(&mut self, _lock: LockId, _out: &mut Vec<u8>) {}
+    fn prefetch_hint(&mut self, _lock: LockId, _out: &mut Vec<u8>) {}
     /// The moment at which a thread of this node releases something.
-    fn mark(&mut self) -> Mark;
+    fn mark(&mut self) -> IntervalMark;
     /// Appends what `to` must know when it acquires, and has not seen according to its `knowledge` (empty: nothing). The thread released at
     /// `released` (before everything: none has); if an interval has ended since, that has what it wrote.
-    fn on_release(&mut self, scope: Scope, to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>);
+    fn on_release(&mut self, scope: Scope, to: NodeId, knowledge: &[u8], released: IntervalMark, out: &mut Vec<u8>);
     /// Takes in what a release elsewhere said.
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]);
     /// At a manager: unites what a release said with what is `stored` there for the next acquires.
@@ -77,11 +77,11 @@ pub trait Payload {
     fn withdraw(&mut self, scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>);
     /// Puts `node` behind whoever asked last for a lock, where its manager has laid that open and this node reaches it: gives who that
     /// was. `None`, and nothing done, where the manager must be asked.
-    fn queue_up(&mut self, _lock: LockId, _manager: NodeId, _node: NodeId) -> Option<Last> {
+    fn queue_up(&mut self, _lock: LockId, _manager: NodeId, _node: NodeId) -> Option<LockTail> {
         None
     }
     /// At the manager: from now on, who asked last for a lock stands where other nodes may reach it, if there is such a place.
-    fn lay_open(&mut self, _lock: LockId, _last: NodeId) {}
+    fn publish_tail(&mut self, _lock: LockId, _last: NodeId) {}
     /// Whether releases of all locks say the same: all that the acquirer has not seen.
     fn is_alike(&self) -> bool {
         false
@@ -89,32 +89,32 @@ pub trait Payload {
     /// The token of a lock has left this node.
     fn token_left(&mut self, _lock: LockId) {}
     /// Whether tokens that come may lie out when their locks are released.
-    fn lays_out(&mut self) -> bool {
+    fn publishes_tokens(&mut self) -> bool {
         false
     }
     /// Lays out the token of a lock that this node has released, with what whoever takes it must know. `false` where it stays as ever: who asked
     /// last is not laid open, or has not been this node, or there is too much to tell.
-    fn lay_out(&mut self, _lock: LockId, _manager: NodeId) -> bool {
+    fn publish_token(&mut self, _lock: LockId, _manager: NodeId) -> bool {
         false
     }
     /// Takes a token back that this node has laid out; `false` if another has taken it.
-    fn take_back(&mut self, _lock: LockId, _manager: NodeId) -> bool {
+    fn retract_token(&mut self, _lock: LockId, _manager: NodeId) -> bool {
         true
     }
     /// This node has heard ([`Payload::queue_up`]) that a token lies out at `from`: takes it, and takes in what it tells; `false`, and nothing done, if
     /// this node does not reach it, or that one has taken it back.
-    fn pick_up(&mut self, _lock: LockId, _from: NodeId) -> bool {
+    fn take_published_token(&mut self, _lock: LockId, _from: NodeId) -> bool {
         false
     }
 }
 
 /// Who asked last for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Last {
+pub struct LockTail {
     /// The node.
     pub node: NodeId,
     /// Whether the token lies out there, for whoever asks next.
-    pub lies_out: bool,
+    pub is_published: bool,
 }
 
 /// The payload of engines that need none.
@@ -123,10 +123,18 @@ pub struct NoPayload;
 
 impl Payload for NoPayload {
     fn knowledge(&mut self, _scope: Scope, _out: &mut Vec<u8>) {}
-    fn mark(&mut self) -> Mark {
-        Mark::NOW
+    fn mark(&mut self) -> IntervalMark {
+        IntervalMark::NOW
     }
-    fn on_release(&mut self, _scope: Scope, _to: NodeId, _knowledge: &[u8], _released: Mark, _out: &mut Vec<u8>) {}
+    fn on_release(
+        &mut self,
+        _scope: Scope,
+        _to: NodeId,
+        _knowledge: &[u8],
+        _released: IntervalMark,
+        _out: &mut Vec<u8>,
+    ) {
+    }
     fn on_acquire(&mut self, _scope: Scope, _bytes: &[u8]) {}
     fn deposit(&mut self, _scope: Scope, _bytes: &[u8], _stored: &mut Vec<u8>) {}
     fn withdraw(&mut self, _scope: Scope, _stored: &[u8], _knowledge: &[u8], _out: &mut Vec<u8>) {}

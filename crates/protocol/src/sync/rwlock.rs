@@ -13,11 +13,11 @@
 //! itself. Whoever gets the lock learns what all who held it before have released, readers too: a writer must come after their reads.
 
 use super::Context;
-use super::desk::{Desk, Given, Waiter};
+use super::objects::{Given, SyncObjects, Waiter};
 use crate::coherence::Misbehaved;
 use crate::ids::Slot;
 use crate::rules::Rule;
-use crate::wire::message::{News, Wish};
+use crate::wire::message::{SyncRequest, SyncUpdate};
 use std::collections::VecDeque;
 
 /// A reader-writer lock, named by any number.
@@ -109,9 +109,9 @@ impl RwLock {
     }
 }
 
-impl Desk {
+impl SyncObjects {
     /// Thread `slot` begins to acquire the lock for reading; whether it holds it now. Otherwise wait until woken or
-    /// answered, and ask [`Desk::collect`] for [`Wish::ReadLock`].
+    /// answered, and ask [`SyncObjects::collect`] for [`SyncRequest::ReadLock`].
     ///
     /// # Errors
     /// When the thread writes under the lock.
@@ -122,27 +122,27 @@ impl Desk {
                 hold.depth += 1;
                 Ok(true)
             }
-            None => Ok(self.ask(cx, Wish::ReadLock, id.0, slot).is_some()),
+            None => Ok(self.ask(cx, SyncRequest::ReadLock, id.0, slot).is_some()),
         }
     }
 
     /// Thread `slot` begins to acquire the lock for writing; whether it holds it now. Otherwise wait until woken or
-    /// answered, and ask [`Desk::collect`] for [`Wish::WriteLock`].
+    /// answered, and ask [`SyncObjects::collect`] for [`SyncRequest::WriteLock`].
     ///
     /// # Errors
     /// When the thread holds the lock.
     pub fn wr_lock(&mut self, cx: &mut Context<'_>, id: RwLockId, slot: Slot) -> Result<bool, RwMisuse> {
         match self.holds.contains_key(&(id.0, slot)) {
             true => Err(RwMisuse::WaitsForItself),
-            false => Ok(self.ask(cx, Wish::WriteLock, id.0, slot).is_some()),
+            false => Ok(self.ask(cx, SyncRequest::WriteLock, id.0, slot).is_some()),
         }
     }
 
     /// Thread `slot`, which has just got the lock, cannot use it now: as nothing was done under it, this is no release.
     pub fn rw_hand_back(&mut self, cx: &mut Context<'_>, id: RwLockId, slot: Slot) {
         if let Some(hold) = self.holds.remove(&(id.0, slot)) {
-            let news = if hold.writes { News::WriteUnlock } else { News::ReadUnlock };
-            self.tell(cx, news, id.0, false);
+            let update = if hold.writes { SyncUpdate::WriteUnlock } else { SyncUpdate::ReadUnlock };
+            self.tell(cx, update, id.0, false);
         }
     }
 
@@ -154,10 +154,10 @@ impl Desk {
         let hold = self.holds.get_mut(&(id.0, slot)).ok_or(RwMisuse::NotHeld)?;
         hold.depth -= 1;
         if hold.depth == 0 {
-            let news = if hold.writes { News::WriteUnlock } else { News::ReadUnlock };
+            let update = if hold.writes { SyncUpdate::WriteUnlock } else { SyncUpdate::ReadUnlock };
             let tells = hold.writes || Rule::ReadersTell.on();
             self.holds.remove(&(id.0, slot));
-            self.tell(cx, news, id.0, tells);
+            self.tell(cx, update, id.0, tells);
         }
         Ok(())
     }

@@ -12,10 +12,10 @@
 //! thread waits until it has arrived: what it does next comes after. To *reset* makes the count zero, and is answered as well.
 
 use super::Context;
-use super::desk::{Desk, Given, Waiter};
+use super::objects::{Given, SyncObjects, Waiter};
 use crate::ids::Slot;
 use crate::rules::Rule;
-use crate::wire::message::{News, Wish};
+use crate::wire::message::{SyncRequest, SyncUpdate};
 use std::collections::VecDeque;
 
 /// A semaphore, named by any number.
@@ -53,13 +53,13 @@ impl Semaphore {
     }
 
     /// A thread asks for something, which it mostly waits for.
-    pub(super) fn wish(&mut self, waiter: Waiter, given: &mut Given) {
-        match waiter.wish {
-            Wish::SemGive => {
+    pub(super) fn request(&mut self, waiter: Waiter, given: &mut Given) {
+        match waiter.request {
+            SyncRequest::SemGive => {
                 self.post(given);
                 given.push((waiter, true));
             }
-            Wish::SemReset => {
+            SyncRequest::SemReset => {
                 self.count = 0;
                 given.push((waiter, true));
             }
@@ -69,9 +69,9 @@ impl Semaphore {
 
     fn wait(&mut self, waiter: Waiter, given: &mut Given) {
         if self.count > 0 {
-            self.count -= u64::from(waiter.wish != Wish::SemPass);
+            self.count -= u64::from(waiter.request != SyncRequest::SemPass);
             given.push((waiter, true));
-        } else if waiter.wish == Wish::SemTryWait {
+        } else if waiter.request == SyncRequest::SemTryWait {
             given.push((waiter, false));
         } else {
             self.queue.get_or_insert_default().push_back(waiter);
@@ -83,7 +83,7 @@ impl Semaphore {
             self.count += 1;
             return;
         };
-        while let Some(next) = queue.iter().position(|w| w.wish == Wish::SemPass) {
+        while let Some(next) = queue.iter().position(|w| w.request == SyncRequest::SemPass) {
             given.extend(queue.remove(next).map(|passes| (passes, true)));
         }
         match queue.pop_front() {
@@ -96,39 +96,39 @@ impl Semaphore {
     }
 }
 
-impl Desk {
+impl SyncObjects {
     /// Adds one to the semaphore.
     pub fn sem_post(&mut self, cx: &mut Context<'_>, id: SemaphoreId) {
-        self.tell(cx, News::SemPost, id.0, Rule::PostsTell.on());
+        self.tell(cx, SyncUpdate::SemPost, id.0, Rule::PostsTell.on());
     }
 
     /// Thread `slot` adds one to the semaphore; whether that has happened. Otherwise wait until woken or answered, and ask
-    /// [`Desk::collect`] for [`Wish::SemGive`].
+    /// [`SyncObjects::collect`] for [`SyncRequest::SemGive`].
     pub fn sem_give(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
-        self.ask(cx, Wish::SemGive, id.0, slot).is_some()
+        self.ask(cx, SyncRequest::SemGive, id.0, slot).is_some()
     }
 
-    /// Thread `slot` makes the semaphore's count zero; whether that has happened. Otherwise as [`Desk::sem_give`], for
-    /// [`Wish::SemReset`].
+    /// Thread `slot` makes the semaphore's count zero; whether that has happened. Otherwise as
+    /// [`SyncObjects::sem_give`], for [`SyncRequest::SemReset`].
     pub fn sem_reset(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
-        self.ask(cx, Wish::SemReset, id.0, slot).is_some()
+        self.ask(cx, SyncRequest::SemReset, id.0, slot).is_some()
     }
 
     /// Thread `slot` begins to take one from the semaphore; whether it has it now. Otherwise wait until woken or answered, and ask
-    /// [`Desk::collect`] for [`Wish::SemWait`].
+    /// [`SyncObjects::collect`] for [`SyncRequest::SemWait`].
     pub fn sem_wait(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
-        self.ask(cx, Wish::SemWait, id.0, slot).is_some()
+        self.ask(cx, SyncRequest::SemWait, id.0, slot).is_some()
     }
 
     /// Thread `slot` begins to wait until the semaphore has one, and leaves it there; whether it has one now. Otherwise as
-    /// [`Desk::sem_wait`], for [`Wish::SemPass`].
+    /// [`SyncObjects::sem_wait`], for [`SyncRequest::SemPass`].
     pub fn sem_pass(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
-        self.ask(cx, Wish::SemPass, id.0, slot).is_some()
+        self.ask(cx, SyncRequest::SemPass, id.0, slot).is_some()
     }
 
     /// Thread `slot` asks for one from the semaphore, to be told at once whether there is one: now, when this node is the manager,
-    /// otherwise through [`Desk::collect`] for [`Wish::SemTryWait`].
+    /// otherwise through [`SyncObjects::collect`] for [`SyncRequest::SemTryWait`].
     pub fn sem_try_wait(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> Option<bool> {
-        self.ask(cx, Wish::SemTryWait, id.0, slot)
+        self.ask(cx, SyncRequest::SemTryWait, id.0, slot)
     }
 }

@@ -60,7 +60,7 @@ macro_rules! coded {
 
 coded! {
     /// What a thread asks the manager of a semaphore, condition variable or reader-writer lock for.
-    Wish {
+    SyncRequest {
         /// One from a semaphore, however long it takes.
         SemWait = 1,
         /// One from a semaphore, if there is one now.
@@ -74,7 +74,7 @@ coded! {
         /// A reader-writer lock, to write.
         WriteLock = 6,
         /// A barrier of some threads to open; goes as [`Message::Meet`].
-        Meet = 7,
+        SubsetBarrier = 7,
         /// A semaphore to have one, which stays.
         SemPass = 8,
         /// That a semaphore has one more. What the thread's node tells by that comes in place of what it has seen.
@@ -86,7 +86,7 @@ coded! {
 
 coded! {
     /// What a thread tells the manager of a semaphore, condition variable or reader-writer lock.
-    News {
+    SyncUpdate {
         /// A semaphore has one more.
         SemPost = 1,
         /// A condition's first waiter is to be woken.
@@ -102,7 +102,7 @@ coded! {
 
 coded! {
     /// Whether anybody hears a node's signals of the conditions that another manages.
-    Hearing {
+    SignalInterest {
         /// Nobody waits: they need not be sent.
         Nobody = 1,
         /// Somebody is about to wait: they must be, from now on.
@@ -260,11 +260,11 @@ pub enum Message<'a> {
     Release { epoch: u32, what: Collective, payload: &'a [u8], notices: &'a [u8] },
     Apart { epoch: u32, apart: Apart },
     User { thread: u16, bytes: &'a [u8] },
-    Ask { wish: Wish, name: u64, knowledge: &'a [u8] },
-    Answer { wish: Wish, name: u64, slot: Slot, yes: bool, payload: &'a [u8] },
-    Tell { news: News, name: u64, payload: &'a [u8] },
+    Ask { request: SyncRequest, name: u64, knowledge: &'a [u8] },
+    Answer { request: SyncRequest, name: u64, slot: Slot, yes: bool, payload: &'a [u8] },
+    Tell { update: SyncUpdate, name: u64, payload: &'a [u8] },
     Meet { name: u64, threads: u32, payload: &'a [u8], knowledge: &'a [u8] },
-    Hears { name: u64, serial: u32, hearing: Hearing },
+    Hears { name: u64, serial: u32, interest: SignalInterest },
     Deal { number: u64, wanted: BatchRequest },
     Dealt { fine: bool, low: u64, high: u64 },
     Fetch { body: &'a [u8] },
@@ -525,27 +525,27 @@ impl<'a> Message<'a> {
                 out.put_u16(thread);
                 out.put_bytes(bytes);
             }
-            Message::Ask { wish, name, knowledge } => {
-                out.put_u8(wish as u8);
+            Message::Ask { request, name, knowledge } => {
+                out.put_u8(request as u8);
                 out.put_u64(name);
                 out.put_bytes(knowledge);
             }
-            Message::Answer { wish, name, slot, yes, payload } => {
-                out.put_u8(wish as u8);
+            Message::Answer { request, name, slot, yes, payload } => {
+                out.put_u8(request as u8);
                 out.put_u64(name);
                 out.put_u16(slot.0);
                 out.put_u8(u8::from(yes));
                 out.put_bytes(payload);
             }
-            Message::Tell { news, name, payload } => {
-                out.put_u8(news as u8);
+            Message::Tell { update, name, payload } => {
+                out.put_u8(update as u8);
                 out.put_u64(name);
                 out.put_bytes(payload);
             }
-            Message::Hears { name, serial, hearing } => {
+            Message::Hears { name, serial, interest } => {
                 out.put_u64(name);
                 out.put_u32(serial);
-                out.put_u8(hearing as u8);
+                out.put_u8(interest as u8);
             }
             Message::Meet { name, threads, payload, knowledge } => {
                 out.put_u64(name);
@@ -647,9 +647,9 @@ impl<'a> Message<'a> {
                 Message::Apart { epoch, apart: Apart([call()?, call()?]) }
             }
             types::USER => Message::User { thread: r.u16()?, bytes: r.rest() },
-            types::ASK => Message::Ask { wish: Wish::take(&mut r)?, name: r.u64()?, knowledge: r.rest() },
+            types::ASK => Message::Ask { request: SyncRequest::take(&mut r)?, name: r.u64()?, knowledge: r.rest() },
             types::ANSWER => Message::Answer {
-                wish: Wish::take(&mut r)?,
+                request: SyncRequest::take(&mut r)?,
                 name: r.u64()?,
                 slot: Slot(r.u16()?),
                 yes: take_bool(&mut r)?,
@@ -679,8 +679,10 @@ impl<'a> Message<'a> {
                 let (name, threads, length) = (r.u64()?, r.u32()?, r.u32()? as usize);
                 Message::Meet { name, threads, payload: r.take(length)?, knowledge: r.rest() }
             }
-            types::HEARS => Message::Hears { name: r.u64()?, serial: r.u32()?, hearing: Hearing::take(&mut r)? },
-            types::TELL => Message::Tell { news: News::take(&mut r)?, name: r.u64()?, payload: r.rest() },
+            types::HEARS => {
+                Message::Hears { name: r.u64()?, serial: r.u32()?, interest: SignalInterest::take(&mut r)? }
+            }
+            types::TELL => Message::Tell { update: SyncUpdate::take(&mut r)?, name: r.u64()?, payload: r.rest() },
             other => return Err(WireError::BadType(other.0)),
         };
         r.finish()?;
@@ -747,12 +749,18 @@ mod tests {
             Message::RemoteDone { body: b"e" },
             Message::Invite,
             Message::Invitation { body: b"i" },
-            Message::Ask { wish: Wish::CondAwait, name: 1 << 63, knowledge: b"k" },
-            Message::Ask { wish: Wish::SemGive, name: 3, knowledge: b"told" },
-            Message::Answer { wish: Wish::SemTryWait, name: 3, slot: Slot::thread(2), yes: false, payload: b"p" },
-            Message::Tell { news: News::WriteUnlock, name: 5, payload: b"" },
+            Message::Ask { request: SyncRequest::CondAwait, name: 1 << 63, knowledge: b"k" },
+            Message::Ask { request: SyncRequest::SemGive, name: 3, knowledge: b"told" },
+            Message::Answer {
+                request: SyncRequest::SemTryWait,
+                name: 3,
+                slot: Slot::thread(2),
+                yes: false,
+                payload: b"p",
+            },
+            Message::Tell { update: SyncUpdate::WriteUnlock, name: 5, payload: b"" },
             Message::Meet { name: 5, threads: 3, payload: b"pay", knowledge: b"known" },
-            Message::Hears { name: 1 << 40, serial: 7, hearing: Hearing::Understood },
+            Message::Hears { name: 1 << 40, serial: 7, interest: SignalInterest::Understood },
         ]
     }
 

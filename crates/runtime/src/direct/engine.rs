@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::inline::{LineEngine, LineUnit, hazards};
 use crate::node::{Node, Waiting};
 use crate::shared::Shared;
-use crate::shared::table::Known;
+use crate::shared::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{Lines, LinesMemory, PeerLines};
 use comem_net::Backbone;
@@ -61,7 +61,7 @@ impl LineEngine for Direct {
     fn unit_access(
         &self,
         thread: &Thread,
-        known: &Known,
+        known: &RegionState,
         unit: LineUnit,
         want: Want,
         access: &mut dyn FnMut(*mut u8),
@@ -69,7 +69,7 @@ impl LineEngine for Direct {
         bring(thread, known, &[unit], want, access)
     }
 
-    fn units_ahead(&self, thread: &Thread, known: &Known, units: &[LineUnit], want: Want) -> Result<()> {
+    fn units_ahead(&self, thread: &Thread, known: &RegionState, units: &[LineUnit], want: Want) -> Result<()> {
         bring(thread, known, units, want, &mut |_| ())
     }
 }
@@ -77,7 +77,7 @@ impl LineEngine for Direct {
 /// Brings units of a region: one, and makes the access on it, or several side by side.
 fn bring(
     thread: &Thread,
-    known: &Known,
+    known: &RegionState,
     units: &[LineUnit],
     want: Want,
     access: &mut dyn FnMut(*mut u8),
@@ -167,7 +167,7 @@ fn cannot_reach() -> Error {
 }
 
 /// The lines of a region.
-pub(super) fn lines_of(shared: &Shared, lines: &Lines, known: &Known) -> Range<usize> {
+pub(super) fn lines_of(shared: &Shared, lines: &Lines, known: &RegionState) -> Range<usize> {
     let start = (shared.address_of(known.region.first) - lines.extent().base) / LINE_BYTES;
     start..start + known.region.pages as usize * (PAGE_BYTES / LINE_BYTES)
 }
@@ -265,7 +265,7 @@ impl Node {
         Ok(())
     }
 
-    fn refused_in(&self, known: &Known, refusal: &Refusal) -> Error {
+    fn refused_in(&self, known: &RegionState, refusal: &Refusal) -> Error {
         let what = match refusal {
             Refusal::NoMemory(node) => format!("names {node} as a holder, whose memory cannot be reached"),
             Refusal::Outside(place) => format!("asks for {place:?}, which lies outside of it"),

@@ -4,9 +4,9 @@ use super::emulated::Post;
 use super::target::Target;
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
-use crate::node::{Node, Seat, Waiting};
+use crate::node::{Node, ThreadSlot, Waiting};
 use crate::shared::Shared;
-use crate::shared::table::Known;
+use crate::shared::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::Misbehaved;
@@ -59,12 +59,12 @@ impl Requests {
 /// A thread's requests, from its own socket.
 pub(crate) struct Sockets<'a> {
     thread: &'a Thread,
-    known: &'a Known,
+    known: &'a RegionState,
 }
 
 impl<'a> Sockets<'a> {
     /// For one miss of a unit of this region, which begins with this line.
-    pub(crate) fn new(thread: &'a Thread, known: &'a Known, line: usize) -> Sockets<'a> {
+    pub(crate) fn new(thread: &'a Thread, known: &'a RegionState, line: usize) -> Sockets<'a> {
         let sockets = Sockets { thread, known };
         let mut requests = sockets.requests().lock();
         // A wait that was interrupted may have left some.
@@ -76,7 +76,7 @@ impl<'a> Sockets<'a> {
     }
 
     fn requests(&self) -> &'a Mutex<Requests> {
-        &self.thread.home().seats[self.thread.slot().index()].requests
+        &self.thread.home().slots[self.thread.slot().index()].requests
     }
 }
 
@@ -150,8 +150,8 @@ impl Node {
         match (message, origin.ticket) {
             (Message::Remote { body }, Some(ticket)) => self.serve_remote((now, ticket), origin.caller, body, out),
             (Message::RemoteDone { body }, None) => {
-                if let Some(seat) = self.seats.get(answers.index()) {
-                    seat.requests.lock().on_answer(origin.from.node, body);
+                if let Some(thread_slot) = self.slots.get(answers.index()) {
+                    thread_slot.requests.lock().on_answer(origin.from.node, body);
                 }
                 Ok(())
             }
@@ -186,7 +186,7 @@ impl Node {
             self.served.vain_looks.store(0, Ordering::Relaxed);
             // It may be asleep until its next tick, and this thread may do nothing else for long.
             if caller.is_some() {
-                self.rouse_service();
+                self.wake_service();
             }
         }
         Ok(())
@@ -217,8 +217,10 @@ impl Node {
         let grains = self.served.grains.lock();
         let here = grains.iter().flat_map(|grain| grain * GRAIN_LINES..(grain + 1) * GRAIN_LINES).find(is_its);
         let waits = |find: &dyn Fn(&Requests) -> bool| {
-            let line = |seat: &Seat| Some(&*seat.requests.lock()).filter(|requests| find(requests)).map(|r| r.line);
-            self.seats.iter().find_map(line)
+            let line = |thread_slot: &ThreadSlot| {
+                Some(&*thread_slot.requests.lock()).filter(|requests| find(requests)).map(|r| r.line)
+            };
+            self.slots.iter().find_map(line)
         };
         here.or_else(|| waits(&|requests| requests.holder == Some(holder)))
             .map(Locked::Entry)

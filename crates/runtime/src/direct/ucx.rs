@@ -9,7 +9,7 @@ use super::shm::Refusal;
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::shared::Shared;
-use crate::shared::table::Known;
+use crate::shared::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{ENTRY_BYTES, Lines};
 use comem_net::ucx::{Invitation, Library, Peer, Worker};
@@ -61,7 +61,7 @@ impl<'a> Ucx<'a> {
     pub(crate) fn new(
         reached: &'a Reached,
         (shared, lines): (&Shared, &'a Lines),
-        known: &Known,
+        known: &RegionState,
         is_lost: &'a dyn Fn(bool) -> bool,
     ) -> Ucx<'a> {
         Ucx { reached, lines, region: lines_of(shared, lines, known), is_lost }

@@ -10,7 +10,7 @@ use super::{LineUnit, counted, engine_of, lines_of, on_locked, with_thread};
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::shared::atomic::where_it_is;
-use crate::shared::table::Known;
+use crate::shared::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::Lines;
 use comem_protocol::coherence::direct::{LINE_BYTES, MAGIC, UNIT_BYTES, Want};
@@ -31,7 +31,7 @@ struct Buffer([u8; UNIT_MAX]);
 /// Part of an access that lies in one unit.
 pub(super) struct Piece<'a> {
     pub(super) thread: &'a Thread,
-    pub(super) known: &'a Known,
+    pub(super) known: &'a RegionState,
     pub(super) unit: LineUnit,
     /// Bytes from the unit's first one.
     offset: usize,
@@ -74,7 +74,7 @@ fn each_piece(range: Range<usize>, mut f: impl FnMut(&Piece<'_>) -> Result<()>) 
 }
 
 /// The unit with an address of lines memory, which is open from now on; `None` where nothing is allocated.
-pub(super) fn unit_at(shared: &Shared, lines: &Lines, address: usize) -> Result<Option<(Arc<Known>, LineUnit)>> {
+pub(super) fn unit_at(shared: &Shared, lines: &Lines, address: usize) -> Result<Option<(Arc<RegionState>, LineUnit)>> {
     let Some(known) = shared.page_of(address).and_then(|page| shared.table.find(page)) else { return Ok(None) };
     if known.is_freed() {
         return Ok(None);
@@ -250,7 +250,7 @@ fn written(piece: &Piece<'_>) -> Result<()> {
 }
 
 /// The same for a unit of this region.
-pub(super) fn store_missed(thread: &Thread, known: &Known) -> Result<()> {
+pub(super) fn store_missed(thread: &Thread, known: &RegionState) -> Result<()> {
     counted(thread, known, |thread, region| (&thread.store_misses, &region.store_misses));
     if known.read_only.load(Ordering::Acquire) {
         return Err(thread.refuse_write(known));

@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::shared::Shared;
 use crate::shared::fault::{in_some_place, node_of_this_process};
-use crate::shared::table::Known;
+use crate::shared::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{Extent, GRAIN_BYTES, HazardArea, Lines, Table};
 use comem_memory::pages::fault::{Access, Fault, Verdict, end_in_the_middle};
@@ -74,7 +74,7 @@ pub(crate) trait LineEngine {
     fn unit_access(
         &self,
         thread: &Thread,
-        known: &Known,
+        known: &RegionState,
         unit: LineUnit,
         want: Want,
         access: &mut dyn FnMut(*mut u8),
@@ -85,13 +85,13 @@ pub(crate) trait LineEngine {
     ///
     /// # Errors
     /// When the job is lost.
-    fn units_ahead(&self, _: &Thread, _: &Known, _: &[LineUnit], _: Want) -> Result<()> {
+    fn units_ahead(&self, _: &Thread, _: &RegionState, _: &[LineUnit], _: Want) -> Result<()> {
         Ok(())
     }
 }
 
 /// The engine of a region of lines memory.
-fn engine_of(known: &Known) -> &'static dyn LineEngine {
+fn engine_of(known: &RegionState) -> &'static dyn LineEngine {
     match known.region.engine {
         PageEngine::Direct => &crate::direct::engine::Direct,
         _ => &msi::ByLines,
@@ -173,7 +173,7 @@ fn with_thread(step: impl FnOnce(&Thread, &Shared, &Lines) -> Result<()>) {
 /// Counts something for a thread and for a region.
 fn counted<'a>(
     thread: &'a Thread,
-    known: &'a Known,
+    known: &'a RegionState,
     which: impl FnOnce(&'a Counters, &'a LineCosts) -> (&'a Count, &'a AtomicU64),
 ) {
     let (of_thread, of_region) = which(thread.counters(), &known.line_costs);
@@ -234,7 +234,7 @@ fn needs_checks(config: &crate::config::Config) -> String {
 
 impl Shared {
     /// The unit of a region of lines memory around an address; `None` for other regions.
-    pub(crate) fn line_unit(&self, known: &Known, address: usize) -> Option<LineUnit> {
+    pub(crate) fn line_unit(&self, known: &RegionState, address: usize) -> Option<LineUnit> {
         let Unit::Bytes(unit_bytes) = known.region.unit else { return None };
         let lines = self.views.as_ref()?.lines.as_ref()?;
         let start = self.address_of(known.region.first);
@@ -251,7 +251,7 @@ impl Shared {
     }
 
     /// Lets the program into the grain with this address of a region.
-    fn open_grain_at(&self, lines: &Lines, known: &Known, address: usize) -> Result<()> {
+    fn open_grain_at(&self, lines: &Lines, known: &RegionState, address: usize) -> Result<()> {
         let Some(grain) = lines.grain_at(address) else { return Ok(()) };
         if lines.is_open(grain) {
             return Ok(());

@@ -15,7 +15,7 @@ use super::{LineEngine, LineUnit};
 use crate::error::Result;
 use crate::node::{Node, Waiting};
 use crate::shared::Shared;
-use crate::shared::table::Known;
+use crate::shared::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, Want};
@@ -218,7 +218,7 @@ impl Node {
         &self,
         shared: &Shared,
         lines: &Lines,
-        (known, unit): (&Known, LineUnit),
+        (known, unit): (&RegionState, LineUnit),
         caller: Option<Slot>,
         out: &mut Outbox,
         step: impl FnOnce(&mut Unit, &mut Context<'_>, &mut Option<Box<[u8]>>) -> R,
@@ -261,7 +261,7 @@ impl LineEngine for ByLines {
     fn unit_access(
         &self,
         thread: &Thread,
-        known: &Known,
+        known: &RegionState,
         unit: LineUnit,
         want: Want,
         access: &mut dyn FnMut(*mut u8),
@@ -310,7 +310,7 @@ fn page_of(shared: &Shared, lines: &Lines, unit: LineUnit) -> PageNo {
 struct Place<'a> {
     shared: &'a Shared,
     lines: &'a Lines,
-    known: &'a Known,
+    known: &'a RegionState,
     unit: LineUnit,
     want: Want,
 }
@@ -394,7 +394,7 @@ mod tests {
         for line in [0, 1, u64::from(u32::MAX), 1 << 32, (1 << 36) - 1] {
             assert_eq!(line_of(id_of(line)), Some(line));
         }
-        assert_eq!(line_of(UnitId { object: crate::shared::single::PAGES, index: 7 }), None);
+        assert_eq!(line_of(UnitId { object: crate::shared::msi_pages::PAGES, index: 7 }), None);
         assert_eq!(line_of(UnitId { object: ObjectId(7), index: 7 }), None);
     }
 }

@@ -1,12 +1,12 @@
 //! What is asked of all of a node's channels together.
 
-use super::{Line, Wire};
+use super::{SendQueue, Wire};
 use crate::counters::Counters;
 
 impl Wire {
     /// Messages of this node that are on their way although nobody here waits for an answer.
     pub(crate) fn unsent_posts(&self) -> usize {
-        let lines: usize = self.lines.iter().map(Line::posts).sum();
+        let lines: usize = self.send_queues.iter().map(SendQueue::posts).sum();
         lines + self.senders.iter().map(|sender| sender.lock().posts()).sum::<usize>()
     }
 

@@ -1,6 +1,6 @@
 //! Replies: sent once, and kept in case they get lost.
 
-use super::in_place::LONG_BYTES;
+use super::receive_in_place::LONG_BYTES;
 use super::{Node, SCRATCH, with_own};
 use comem_protocol::ids::{Channel, Slot};
 use comem_protocol::link::ResendRepr;

@@ -97,13 +97,13 @@ impl Node {
 
     /// Where `slot`'s thread has found a lock's place before: names stay where they are.
     pub(super) fn place_found(&self, slot: Slot, lock: LockId) -> Option<usize> {
-        let places = self.seats[slot.index()].lock_places.lock();
+        let places = self.slots[slot.index()].lock_places.lock();
         let (_, at) = (*places.get(index_of(lock))?).filter(|(found, _)| *found == lock)?;
         Some(at as usize)
     }
 
     pub(super) fn note_place(&self, slot: Slot, lock: LockId, at: usize) {
-        let mut places = self.seats[slot.index()].lock_places.lock();
+        let mut places = self.slots[slot.index()].lock_places.lock();
         if places.is_empty() {
             places.resize(PLACES_KNOWN, None);
         }

@@ -1,14 +1,15 @@
 //! Allocation in the shared heap.
 //!
 //! Each node allocates from a stretch of its own in each half of the heap (tracked, guarded) without asking anybody; there is another one for what all
-//! nodes allocate together, in the same order ([`super::layout`]). What is known of allocations stands in private memory, never in
-//! shared pages. Small blocks share pages of a region that their node allocates for them, and return to that node.
+//! nodes allocate together, in the same order ([`super::heap_layout`]). What is known of allocations stands in private
+//! memory, never in shared pages. Small blocks share pages of a region that their node allocates for them, and return
+//! to that node.
 
-use super::layout::{Layout, Parts};
-use super::pieces::{Pieces, cut_off};
-use super::stretch::Stretch;
-use super::table::Known;
-use super::{Shared, coarse};
+use super::extent_alloc::ExtentAllocator;
+use super::heap_layout::{HeapLayout, Parts};
+use super::small_alloc::{SmallAllocator, cut_off};
+use super::table::RegionState;
+use super::{Shared, map_count_limit};
 use crate::error::{Error, Result};
 use crate::heap::HEAP_BYTES;
 use crate::node::{Node, Waiting};
@@ -16,7 +17,7 @@ use crate::thread::Thread;
 use comem_protocol::coherence::direct::UNIT_BYTES;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
 use comem_protocol::coherence::pages::region::{Homes, Part, Region, Unit};
-use comem_protocol::coherence::pages::wire::{self, Need};
+use comem_protocol::coherence::pages::wire::{self, RequiredDiff};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
@@ -75,7 +76,7 @@ pub(super) const SMALL_BYTES: usize = PAGE_BYTES / 2;
 #[derive(Debug, Default)]
 struct Class {
     /// With the diffs that must have come before the block is used again.
-    free: Vec<(usize, Vec<Need>)>,
+    free: Vec<(usize, Vec<RequiredDiff>)>,
 }
 
 /// What keeps a region, and in what units; units of 0 pages where none was named.
@@ -91,25 +92,25 @@ type Kind = (PageEngine, Unit, usize);
 #[derive(Debug)]
 pub(crate) struct Allocator {
     me: NodeId,
-    layout: Layout,
+    layout: HeapLayout,
     /// This node's slices and the common ones, of each part.
-    own: [Stretch; 3],
-    common: [Stretch; 3],
+    own: [ExtentAllocator; 3],
+    common: [ExtentAllocator; 3],
     small: BTreeMap<Kind, Class>,
     /// Small blocks in use, by address, with their kinds.
     blocks: BTreeMap<usize, Kind>,
     /// What nobody has had of the regions for small blocks.
     rests: BTreeMap<Kind, Vec<Range<usize>>>,
-    pub(super) pieces: Pieces,
+    pub(super) pieces: SmallAllocator,
 }
 
 impl Allocator {
     pub(crate) fn new(me: NodeId, nodes: usize, parts: Parts) -> Allocator {
-        let layout = Layout::new(nodes, parts);
+        let layout = HeapLayout::new(nodes, parts);
         let of = |whose| {
             Part::ALL.map(|part| {
                 let Range { start, end } = layout.stretch(part, whose);
-                Stretch::new(start, end)
+                ExtentAllocator::new(start, end)
             })
         };
         Allocator {
@@ -120,7 +121,7 @@ impl Allocator {
             small: BTreeMap::new(),
             blocks: BTreeMap::new(),
             rests: BTreeMap::new(),
-            pieces: Pieces::default(),
+            pieces: SmallAllocator::default(),
         }
     }
 
@@ -140,7 +141,7 @@ impl Allocator {
             Homes::On(home) | Homes::StartingOn(home) => home.index() < nodes,
             _ => true,
         };
-        let unit_fits = !single || region.unit_pages() <= super::single::SINGLE_UNIT_MAX;
+        let unit_fits = !single || region.unit_pages() <= super::msi_pages::MSI_UNIT_PAGES_MAX;
         region.owner == Some(node) && within && home_exists && unit_fits
     }
 
@@ -248,8 +249,8 @@ impl Thread {
                  start it with --locks tokens"
             ));
         }
-        if engine == PageEngine::Msi && by_lines.is_none() && unit > super::single::SINGLE_UNIT_MAX {
-            let most = super::single::SINGLE_UNIT_MAX;
+        if engine == PageEngine::Msi && by_lines.is_none() && unit > super::msi_pages::MSI_UNIT_PAGES_MAX {
+            let most = super::msi_pages::MSI_UNIT_PAGES_MAX;
             return wrong(format!(
                 "under msi a unit has at most {most} pages, and {unit} are asked for; choose fewer (--unit-pages, or with the allocation)"
             ));
@@ -319,7 +320,7 @@ impl Thread {
             _ if named != ANY_UNIT => named,
             // The program has said which node gets which pages.
             Homes::Dealt(_) => Unit::Pages(1),
-            _ => Unit::Pages(coarse::pages().min(1 << self.message_pages().max(1).ilog2())),
+            _ => Unit::Pages(map_count_limit::pages().min(1 << self.message_pages().max(1).ilog2())),
         }
     }
 
@@ -508,8 +509,9 @@ impl Thread {
     /// This node is about to free its part of a region. Diffs of it that have left, and of which nobody has been told, may come to their home when something
     /// else lies there; who is told waits for them at the next barrier.
     pub(super) fn tell_flushed(&self, shared: &Shared, page: PageNo) {
-        let whole =
-            |known: &Arc<Known>| known.region.first == page && (!known.region.cut_up || known.region.owner.is_none());
+        let whole = |known: &Arc<RegionState>| {
+            known.region.first == page && (!known.region.cut_up || known.region.owner.is_none())
+        };
         if shared.table.find(page).filter(whole).is_some_and(|known| known.has_flushed()) {
             self.releasing(|| self.end_interval(shared, CloseReason::Else));
         }
@@ -518,10 +520,10 @@ impl Thread {
     /// Asks another node to take its memory back. That is a release: no later diff may bring back what stood in the memory, whoever wrote it.
     fn send_free(&self, shared: &Shared, owner: NodeId, (page, offset): (PageNo, u32)) {
         let mut side = Outbox::new();
-        let mut ledger = shared.ledger.lock();
+        let mut intervals = shared.intervals.lock();
         let mut pages = self.home().node_pages(shared, self.slot(), &mut side);
-        close_interval(&mut pages, &mut ledger, CloseReason::Else);
-        drop(ledger);
+        close_interval(&mut pages, &mut intervals, CloseReason::Else);
+        drop(intervals);
         self.home().flush(self.slot(), &mut side);
         let mut needs = Vec::new();
         wire::emit_needs(&self.needs_at(shared, owner), &mut needs);
@@ -544,7 +546,7 @@ impl Node {
         &self,
         shared: &Shared,
         (page, offset): (PageNo, u32),
-        elsewhere: Option<Vec<Need>>,
+        elsewhere: Option<Vec<RequiredDiff>>,
         slot: Slot,
         out: &mut Outbox,
     ) -> bool {
@@ -577,7 +579,7 @@ impl Node {
 
     /// A region was freed in this epoch: its memory goes back to the system. Its addresses are not used again as long
     /// as there are others, so that late diffs and late accesses meet nothing but the mark that it was freed.
-    pub(crate) fn drop_region(&self, shared: &Shared, known: &Known, epoch: u32, slot: Slot, out: &mut Outbox) {
+    pub(crate) fn drop_region(&self, shared: &Shared, known: &RegionState, epoch: u32, slot: Slot, out: &mut Outbox) {
         if !known.begin_freeing() {
             return;
         }
@@ -603,11 +605,11 @@ impl Node {
                 super::memory::change(&views.guarded, &pages, |p| views.guarded.discard(p));
             }
             Part::Tracked => {
-                self.each_chunk(shared, &range, slot, out, |chunk, cx, _| super::fault::drop_copies(chunk, cx));
+                self.each_chunk(shared, &range, slot, out, |table, cx, _| super::fault::drop_copies(table, cx));
                 super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
             }
         }
-        shared.table.bury(epoch, range, !untold);
+        shared.table.retire_region(epoch, range, !untold);
     }
 }
 

@@ -7,13 +7,13 @@
 //! | at home elsewhere | one request and one reply ([`atomic`](comem_protocol::coherence::pages::atomic)) |
 
 use super::Shared;
-use super::table::Known;
+use super::table::RegionState;
 use crate::error::{Error, Result};
 use crate::thread::Thread;
 use comem_memory::atomic;
 use comem_protocol::coherence::pages::atomic::{Answer, Atomic, Kind, Op, Request};
-use comem_protocol::coherence::pages::chunk::atomic::Place;
-use comem_protocol::coherence::pages::node::invalidate::end_copy;
+use comem_protocol::coherence::pages::node::invalidate::invalidate_copy;
+use comem_protocol::coherence::pages::page_table::atomic::Place;
 use comem_protocol::coherence::pages::region::Part;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::ids::{LockId, NodeId};
@@ -52,8 +52,10 @@ impl Thread {
     /// When the address is in no allocation of the shared heap or not a multiple of the word's size, or when the
     /// memory was declared read-only.
     pub fn try_atomic(&self, address: usize, operation: Atomic, ordered: bool) -> Result<u64> {
-        let shared =
-            self.home().shared().ok_or_else(|| Error::Misuse(super::space::why_none(self.home().config.heap)))?;
+        let shared = self
+            .home()
+            .shared()
+            .ok_or_else(|| Error::Misuse(super::address_space::why_none(self.home().config.heap)))?;
         match ordered {
             true => self.atomic_ordered(shared, address, operation),
             false => self.atomic(shared, address, operation),
@@ -88,7 +90,7 @@ impl Thread {
     }
 
     /// The region of a word on which this operation is possible.
-    fn known_word(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<std::sync::Arc<Known>> {
+    fn known_word(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<std::sync::Arc<RegionState>> {
         let bytes = operation.kind.bytes();
         if !address.is_multiple_of(bytes) {
             return Err(Error::Misuse(format!(
@@ -111,7 +113,7 @@ impl Thread {
         Ok(known)
     }
 
-    fn atomic_of(&self, shared: &Shared, known: &Known, address: usize, operation: Atomic) -> Result<u64> {
+    fn atomic_of(&self, shared: &Shared, known: &RegionState, address: usize, operation: Atomic) -> Result<u64> {
         let (Some(views), Some(page)) = (&shared.views, shared.page_of(address)) else {
             return Ok(where_it_is(address, operation));
         };
@@ -122,16 +124,16 @@ impl Thread {
         }
         let word = (page, address % PAGE_BYTES);
         loop {
-            let place = known.step(views, page, |_, chunk, _, _| chunk.place_of_atomic(page));
+            let place = known.step(views, page, |_, table, _, _| table.place_of_atomic(page));
             let home = match place {
                 Place::Here => return Ok(where_it_is(address, operation)),
-                Place::Unsettled => {
+                Place::Unclaimed => {
                     self.touch(shared, address, operation.kind.bytes(), false)?;
                     continue;
                 }
                 Place::At(home) => home,
                 Place::AtAfterCopy(home) => {
-                    self.end_copy(shared, page);
+                    self.invalidate_copy(shared, page);
                     home
                 }
             };
@@ -162,7 +164,7 @@ impl Thread {
         let needs = self.needs_at(shared, home);
         let there = self.home().peer_memory(shared, home).filter(|peer| peer.memory.is_writable());
         // Beside a collective call of another thread homes may move.
-        let there = there.filter(|peer| self.home().sections.is_none() && peer.has_applied(&needs));
+        let there = there.filter(|peer| self.home().gate.is_none() && peer.has_applied(&needs));
         if let Some(at) = there.and_then(|peer| peer.memory.word(page as usize * PAGE_BYTES + offset)) {
             // SAFETY: a word of the other node's memory, which stays mapped for good; the address is aligned as
             // `offset` is.
@@ -183,24 +185,24 @@ impl Thread {
     }
 
     /// What this node reads of the page from now on must have the operation in it, and its next release tells of it.
-    fn atomic_is_done(&self, shared: &Shared, known: &Known, page: PageNo) {
-        shared.stash.lock().void(&(page..page + 1));
+    fn atomic_is_done(&self, shared: &Shared, known: &RegionState, page: PageNo) {
+        shared.push_buffer.lock().void(&(page..page + 1));
         let lacks = self.stepping(|out| {
-            self.home().known_step(self.slot(), shared, known, page, out, |chunk, _| chunk.atomic_done(page))
+            self.home().known_step(self.slot(), shared, known, page, out, |table, _| table.atomic_done(page))
         });
         if lacks == Some(true) {
-            self.end_copy(shared, page);
+            self.invalidate_copy(shared, page);
         }
     }
 
     /// Ends this node's copy of a page, and voids a fetch of it that is under way; what was written to the copy goes
     /// home first.
-    fn end_copy(&self, shared: &Shared, page: PageNo) {
+    fn invalidate_copy(&self, shared: &Shared, page: PageNo) {
         let (node, slot) = (self.home(), self.slot());
         let mut side = Outbox::new();
-        let mut ledger = shared.ledger.lock();
-        end_copy(&mut node.node_pages(shared, slot, &mut side), &mut ledger, page);
-        drop(ledger);
+        let mut intervals = shared.intervals.lock();
+        invalidate_copy(&mut node.node_pages(shared, slot, &mut side), &mut intervals, page);
+        drop(intervals);
         node.flush(slot, &mut side);
     }
 }

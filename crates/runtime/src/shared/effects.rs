@@ -1,25 +1,25 @@
 //! What the page logic of a node ([`node`](comem_protocol::coherence::pages::node)) acts on here.
 
 use super::Shared;
-use super::serve::PageHouse;
-use super::table::Known;
+use super::serve::LocalPages;
+use super::table::RegionState;
 use crate::error::Error;
 use crate::node::Node;
-use comem_memory::pages::Offers;
-use comem_protocol::coherence::pages::carry::CARRIED_PAGES_MAX;
-use comem_protocol::coherence::pages::chunk::close::Asks;
-use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
-use comem_protocol::coherence::pages::era::Era;
-use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
+use comem_memory::pages::SharedDirectory;
+use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
 use comem_protocol::coherence::pages::node::close::{CloseReason, Notices};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
 use comem_protocol::coherence::pages::node::{Failure, NodeEffects};
+use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
+use comem_protocol::coherence::pages::page_table::{DiffSink, PageTable};
+use comem_protocol::coherence::pages::piggyback::PIGGYBACK_PAGES_MAX;
 use comem_protocol::coherence::pages::serve::{self, Listing};
-use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, Need, PUSH_PAGES_MAX};
+use comem_protocol::coherence::pages::sync_phase::SyncPhase;
+use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, PUSH_PAGES_MAX, RequiredDiff};
 use comem_protocol::coherence::pages::{ByteMarks, Context, PAGE_BYTES, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox};
-use comem_protocol::sync::Mark;
+use comem_protocol::sync::IntervalMark;
 use comem_protocol::wire::message::types;
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,29 +31,29 @@ const TOO_LONG_AN_EPOCH: &str = "this node has ended 4294967295 intervals (mostl
 
 /// This node's pages, as a step of the page logic acts on them.
 pub(crate) struct NodePages<'a> {
-    house: PageHouse<'a>,
+    house: LocalPages<'a>,
     /// What leaves before the step's other messages.
     side: &'a mut Outbox,
 }
 
 impl Node {
     pub(crate) fn node_pages<'a>(&'a self, shared: &'a Shared, slot: Slot, side: &'a mut Outbox) -> NodePages<'a> {
-        NodePages { house: self.page_house(shared, slot), side }
+        NodePages { house: self.local_pages(shared, slot), side }
     }
 
     /// A home's table of offers, if this node can write its memory.
-    fn offers_of_writable<'a>(&self, shared: &'a Shared, home: NodeId) -> Option<&'a Offers> {
-        self.peer_memory(shared, home).filter(|peer| peer.memory.is_writable())?.offers.as_ref()
+    fn directory_of_writable<'a>(&self, shared: &'a Shared, home: NodeId) -> Option<&'a SharedDirectory> {
+        self.peer_memory(shared, home).filter(|peer| peer.memory.is_writable())?.directory.as_ref()
     }
 }
 
-impl DiffEffects for PageHouse<'_> {
+impl DiffEffects for LocalPages<'_> {
     fn numbered(&mut self, home: NodeId, serial: u64) {
         self.shared.needs.lock().raise(home, self.shared.me, serial);
     }
 
     fn leaves(&mut self, page: PageNo) {
-        self.shared.stash.lock().void(&(page..page + 1));
+        self.shared.push_buffer.lock().void(&(page..page + 1));
     }
 
     fn buffer(&mut self, bytes: usize) -> Vec<u8> {
@@ -61,20 +61,20 @@ impl DiffEffects for PageHouse<'_> {
     }
 
     fn put_at(&self, home: NodeId) -> Option<u64> {
-        Some(self.node.offers_of_writable(self.shared, home)?.diffs_in(self.shared.me.0))
+        Some(self.node.directory_of_writable(self.shared, home)?.diffs_in(self.shared.me.0))
     }
 
     fn was_put(&mut self, home: NodeId, epoch: u32, page: PageNo, marks: &ByteMarks) {
-        if let Some(offers) = self.node.offers_of_writable(self.shared, home) {
-            offers.note_writer(self.shared.me.0, epoch, page, marks);
+        if let Some(directory) = self.node.directory_of_writable(self.shared, home) {
+            directory.note_writer(self.shared.me.0, epoch, page, marks);
         }
     }
 }
 
 impl<'a> NodeEffects for NodePages<'a> {
-    type Rooms = PageHouse<'a>;
+    type Pages = LocalPages<'a>;
 
-    fn rooms(&mut self) -> &mut PageHouse<'a> {
+    fn pages(&mut self) -> &mut LocalPages<'a> {
         &mut self.house
     }
 
@@ -86,22 +86,22 @@ impl<'a> NodeEffects for NodePages<'a> {
         self.house.shared.me
     }
 
-    fn needs<R>(&mut self, step: impl FnOnce(&mut Needs) -> R) -> R {
+    fn needs<R>(&mut self, step: impl FnOnce(&mut RequiredDiffs) -> R) -> R {
         step(&mut self.house.shared.needs.lock())
     }
 
-    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R> {
+    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R) -> Option<R> {
         self.house.node.page_step(self.house.slot, page, self.side, step)
     }
 
     fn diff_step<R>(
         &mut self,
         (page, listing): (PageNo, Listing),
-        (batch, ledger): (&mut DiffBatch, &mut Ledger),
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut dyn Flush) -> R,
+        (batch, intervals): (&mut DiffBatch, &mut IntervalState),
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>, &mut dyn DiffSink) -> R,
     ) -> Option<R> {
         let house = self.house;
-        let step = |chunk: &mut Chunk, cx: &mut Context<'_>| step(chunk, cx, &mut batch.sink(ledger, house));
+        let step = |chunk: &mut PageTable, cx: &mut Context<'_>| step(chunk, cx, &mut batch.sink(intervals, house));
         house.node.chunk_step((house.slot, page), listing, self.side, step)
     }
 
@@ -109,7 +109,7 @@ impl<'a> NodeEffects for NodePages<'a> {
         self.house.shared.table.chunk_around(page)
     }
 
-    fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, Asks)> {
+    fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, PendingWork)> {
         self.house.shared.table.chunks_at(firsts)
     }
 
@@ -131,30 +131,30 @@ impl<'a> NodeEffects for NodePages<'a> {
         self.house.shared.active.lock().append(&mut firsts);
     }
 
-    fn closes(&mut self) -> Mark {
+    fn closes(&mut self) -> IntervalMark {
         self.house.shared.mark()
     }
 
-    fn begin_close(&mut self) -> Mark {
-        Mark(self.house.shared.closes.fetch_add(1, Ordering::SeqCst) + 1)
+    fn begin_close(&mut self) -> IntervalMark {
+        IntervalMark(self.house.shared.closes.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    fn era<R>(&mut self, step: impl FnOnce(&mut Era) -> R) -> R {
-        step(&mut self.house.shared.era.lock())
+    fn era<R>(&mut self, step: impl FnOnce(&mut SyncPhase) -> R) -> R {
+        step(&mut self.house.shared.sync_phase.lock())
     }
 
     fn may_be_taken(&mut self, table: &Range<PageNo>) -> bool {
-        self.house.shared.offers().is_some_and(|offers| offers.any_taken(table.clone()))
+        self.house.shared.directory().is_some_and(|directory| directory.any_taken(table.clone()))
     }
 
     fn writes_seen(
         &mut self,
-        tables: &[(Range<PageNo>, Asks)],
-        era: Era,
+        tables: &[(Range<PageNo>, PendingWork)],
+        sync_phase: SyncPhase,
         idle: &mut Vec<Range<PageNo>>,
     ) -> Option<Vec<Range<PageNo>>> {
-        let mut vain = self.house.shared.vain.lock();
-        self.house.shared.writes_seen(tables, |pages, found| vain.looked(&pages, found, era.total(), idle))
+        let mut scan_cost = self.house.shared.scan_cost.lock();
+        self.house.shared.writes_seen(tables, |pages, found| scan_cost.looked(&pages, found, sync_phase.total(), idle))
     }
 
     fn has_room_for_homes(&mut self) -> bool {
@@ -162,7 +162,7 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn has_closed(&mut self, why: CloseReason, no_room: bool, notices: &Notices) {
-        let PageHouse { node, shared, slot } = self.house;
+        let LocalPages { node, shared, slot } = self.house;
         if notices.iter().flatten().any(|(_, home, _)| *home == shared.me) {
             // The home's writes are noted beside those of others.
             shared.note_putters();
@@ -177,8 +177,8 @@ impl<'a> NodeEffects for NodePages<'a> {
         }
         node.counters(slot).no_room.add(away);
         if let CloseReason::Lock(lock) = why {
-            let mut sections = shared.sections.lock();
-            notices.iter().flatten().for_each(|(pages, _, _)| sections.written_under(lock, pages.clone()));
+            let mut working_sets = shared.working_sets.lock();
+            notices.iter().flatten().for_each(|(pages, _, _)| working_sets.written_under(lock, pages.clone()));
         }
         shared.last_close.store(node.now().0, Ordering::Relaxed);
     }
@@ -199,18 +199,18 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn not_kept(&mut self) -> Vec<PageNo> {
-        self.house.shared.sections.lock().pass_over().to_vec()
+        self.house.shared.working_sets.lock().pass_over().to_vec()
     }
 
     fn copies_ended(&mut self, mut pages: Vec<Range<PageNo>>) {
         self.house.shared.invalidated.lock().append(&mut pages);
     }
 
-    fn meets(&mut self, needs: &[Need]) -> bool {
+    fn meets(&mut self, needs: &[RequiredDiff]) -> bool {
         self.house.shared.meets(needs)
     }
 
-    fn home_has(&mut self, needs: &[Need]) {
+    fn home_has(&mut self, needs: &[RequiredDiff]) {
         let mut all = self.house.shared.needs.lock();
         all.confirm(self.house.shared.me, needs);
         if all.at(self.house.shared.me).is_empty() {
@@ -219,11 +219,11 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn has_room_to_carry(&mut self, bytes: usize) -> bool {
-        bytes + (CARRIED_PAGES_MAX as usize + 1) * PAGE_BYTES <= self.house.node.wire.message_bytes()
+        bytes + (PIGGYBACK_PAGES_MAX as usize + 1) * PAGE_BYTES <= self.house.node.wire.message_bytes()
     }
 
     fn push(&mut self, epoch: u32) {
-        let PageHouse { node, slot, .. } = self.house;
+        let LocalPages { node, slot, .. } = self.house;
         if node.sends_unasked() {
             let chunks = self.active();
             // No message may be longer.
@@ -238,7 +238,7 @@ impl<'a> NodeEffects for NodePages<'a> {
         if !self.house.node.config.migration {
             return Vec::new();
         }
-        let mut last: Option<Arc<Known>> = None;
+        let mut last: Option<Arc<RegionState>> = None;
         shared.migration.lock().decide(epoch, entries, |page| {
             if last.as_ref().is_none_or(|known| !known.region.range().contains(&page)) {
                 last = shared.table.find(page);
@@ -251,9 +251,9 @@ impl<'a> NodeEffects for NodePages<'a> {
         self.house.shared.awaiting.store(true, Ordering::Release);
     }
 
-    fn send_diffs(&mut self, ledger: &Ledger, home: NodeId, head: &DiffsHead, mut message: Vec<u8>) {
-        let PageHouse { node, shared, slot } = self.house;
-        if node.put(shared, ledger, (home, head.serial), &message[DIFFS_HEAD_BYTES..], slot) {
+    fn send_diffs(&mut self, intervals: &IntervalState, home: NodeId, head: &DiffsHead, mut message: Vec<u8>) {
+        let LocalPages { node, shared, slot } = self.house;
+        if node.put(shared, intervals, (home, head.serial), &message[DIFFS_HEAD_BYTES..], slot) {
             return;
         }
         let start = head.emit_before(&mut message);
@@ -266,8 +266,8 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn puts_are_in(&mut self, home: NodeId, serial: u64) {
-        if let Some(offers) = self.house.node.offers_of_writable(self.house.shared, home) {
-            offers.diffs_are_in(self.house.shared.me.0, serial);
+        if let Some(directory) = self.house.node.directory_of_writable(self.house.shared, home) {
+            directory.diffs_are_in(self.house.shared.me.0, serial);
         }
     }
 }

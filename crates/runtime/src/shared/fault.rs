@@ -6,7 +6,7 @@
 
 use super::Shared;
 use super::serve::written_though_read_only;
-use super::table::Known;
+use super::table::RegionState;
 use crate::Comem;
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -15,7 +15,7 @@ use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
-use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, FEW_PAGES, Fault, Flush};
+use comem_protocol::coherence::pages::page_table::{DiffSink, FEW_PAGES, Fault, PageTable, PrefetchPlan};
 use comem_protocol::coherence::pages::region::Part;
 use comem_protocol::coherence::pages::wire::Fetch;
 use comem_protocol::coherence::pages::{Access, Context, PAGE_BYTES, PageNo};
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Units up to this size are brought near before they come.
-const NEAR_BYTES: usize = 4 * PAGE_BYTES;
+const PREFETCHED_UNIT_MAX: usize = 4 * PAGE_BYTES;
 
 /// The node whose heap faults; there is one in a process.
 static NODE: OnceLock<Arc<Node>> = OnceLock::new();
@@ -246,14 +246,14 @@ impl Shared {
 }
 
 /// So many bytes before a region.
-fn before((bytes, next): (u64, Arc<Known>)) -> String {
+fn before((bytes, next): (u64, Arc<RegionState>)) -> String {
     format!("which is {bytes} bytes before the beginning of {} ({} bytes)", next.name(), next.region.bytes)
 }
 
 /// A bin for diffs that cannot come up.
 struct NoFlush;
 
-impl Flush for NoFlush {
+impl DiffSink for NoFlush {
     fn diff(&mut self, _home: NodeId, _page: PageNo, _diff: &[u8]) {}
 }
 
@@ -274,7 +274,7 @@ impl Thread {
             if access == Access::Write && known.read_only.load(Ordering::Acquire) {
                 return Err(self.refuse_write(&known));
             }
-            return self.operation(|| self.single_fault(shared, &known, page, access, instruction)).map(|()| true);
+            return self.operation(|| self.msi_fault(shared, &known, page, access, instruction)).map(|()| true);
         }
         let start = self.home().now();
         let done = self.operation(|| self.fetch_page(shared, &known, page, access));
@@ -282,23 +282,23 @@ impl Thread {
         done.map(|()| true)
     }
 
-    pub(crate) fn refuse_write(&self, known: &Known) -> Error {
+    pub(crate) fn refuse_write(&self, known: &RegionState) -> Error {
         Error::Misuse(written_though_read_only(known))
     }
 
     /// What to fetch with a page that a fault wants, when the cache has room for that and for the run behind it.
-    fn ahead_of(&self, shared: &Shared, known: &Known, page: PageNo) -> Result<Ahead> {
+    fn ahead_of(&self, shared: &Shared, known: &RegionState, page: PageNo) -> Result<PrefetchPlan> {
         let unit_pages = known.region.unit_pages();
         let stream = self.stream(|s| s.next(page, unit_pages));
         // Of home pages no copies come, however many are mapped.
-        let crowded = shared.crowded().filter(|_| shared.is_elsewhere(known, page));
+        let crowded = shared.under_pressure().filter(|_| shared.is_elsewhere(known, page));
         let ahead = match crowded {
-            _ if !self.home().config.prefetch => Ahead::NOTHING,
-            Some(most) => self.stream(|s| s.sparingly(page, stream, (most / u64::from(unit_pages)) as usize)),
+            _ if !self.home().config.prefetch => PrefetchPlan::NOTHING,
+            Some(most) => self.stream(|s| s.throttle(page, stream, (most / u64::from(unit_pages)) as usize)),
             None => stream,
         };
         let claims = self.may_claim(shared, &known.region.homes);
-        shared.copies.is_touched(self.slot(), page);
+        shared.page_cache.is_touched(self.slot(), page);
         // Behind a single unit nothing is under way.
         let after = || self.stream(|s| s.after(page, ahead, unit_pages, None));
         let behind = if ahead.units > 1 { after().map_or(0, |(_, behind)| behind.units) } else { 0 };
@@ -306,18 +306,18 @@ impl Thread {
         if shared.is_full(most) && (crowded.is_some() || shared.is_elsewhere(known, page)) {
             self.make_cache_room(shared, most)?;
         }
-        Ok(Ahead { claims, ..ahead })
+        Ok(PrefetchPlan { claims, ..ahead })
     }
 
-    fn fetch_page(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
+    fn fetch_page(&self, shared: &Shared, known: &RegionState, page: PageNo, access: Access) -> Result<()> {
         self.leave_section(shared, page);
         let (slot, prefetch) = (self.slot(), self.home().config.prefetch);
         let ahead = self.ahead_of(shared, known, page)?;
         let found = self.stepping(|out| {
-            let step = |chunk: &mut Chunk, cx: &mut Context<'_>| {
-                let fetches = prefetch && chunk.is_elsewhere(page);
+            let step = |table: &mut PageTable, cx: &mut Context<'_>| {
+                let fetches = prefetch && table.is_elsewhere(page);
                 let ahead = if fetches { self.stream(|s| s.fetches(page, ahead)) } else { ahead };
-                (chunk.fault(cx, slot, page, access, ahead), ahead)
+                (table.fault(cx, slot, page, access, ahead), ahead)
             };
             self.home().known_step(slot, shared, known, page, out, step)
         });
@@ -347,7 +347,7 @@ impl Thread {
     fn fetch_runs(
         &self,
         shared: &Shared,
-        known: &Known,
+        known: &RegionState,
         (home, first, claim): (NodeId, PageNo, bool),
         runs: Vec<Range<PageNo>>,
         meanwhile: impl FnOnce(Option<&[Range<PageNo>]>),
@@ -358,8 +358,8 @@ impl Thread {
             true => runs,
             false => self.take(shared, home, runs),
         };
-        let (picked, runs) = self.pick(shared, home, runs);
-        self.take_picked(shared, &picked);
+        let (pushed, runs) = self.pick(shared, home, runs);
+        self.install_pushed(shared, &pushed);
         if runs.is_empty() {
             return Ok(());
         }
@@ -371,7 +371,7 @@ impl Thread {
             return Ok(());
         }
         if one && !claim {
-            self.map_early(shared, home, &fetch.runs[0]);
+            self.premap(shared, home, &fetch.runs[0]);
         }
         self.wait_for_fetch_of(shared, known, first)?;
         if !fetch.needs.is_empty() {
@@ -383,20 +383,27 @@ impl Thread {
     /// A page that is touched under other locks than its own belongs to none.
     fn leave_section(&self, shared: &Shared, page: PageNo) {
         if shared.passes_over.load(Ordering::Relaxed) {
-            shared.sections.lock().missed(page);
+            shared.working_sets.lock().missed(page);
         }
         if !self.is_under_locks() {
             return;
         }
-        let guard = shared.sections.lock().guard_of(page);
+        let guard = shared.working_sets.lock().guard_of(page);
         if guard.is_some_and(|lock| !self.home().holds_lock(lock, self.slot())) {
-            shared.sections.lock().release(page);
+            shared.working_sets.lock().release(page);
         }
     }
 
     /// Asks for the run behind the one that this thread is about to wait for; its home works on it while this thread takes the first in,
     /// and the answer waits in this thread's socket until the thread gets there. So at most two runs are under way.
-    fn run_ahead(&self, shared: &Shared, known: &Known, page: PageNo, ahead: Ahead, fetched: Option<&[Range<PageNo>]>) {
+    fn run_ahead(
+        &self,
+        shared: &Shared,
+        known: &RegionState,
+        page: PageNo,
+        ahead: PrefetchPlan,
+        fetched: Option<&[Range<PageNo>]>,
+    ) {
         let unit = known.region.unit_pages();
         let Some((far, ahead)) = self.stream(|s| s.after(page, ahead, unit, fetched)) else { return };
         let first = page - (page - known.region.first) % unit;
@@ -409,7 +416,7 @@ impl Thread {
         let Some(next) = in_region else { return };
         let slot = self.slot();
         let asked = self
-            .stepping(|out| self.home().page_step(slot, next, out, |chunk, _| chunk.run_ahead(next, ahead)).flatten());
+            .stepping(|out| self.home().page_step(slot, next, out, |table, _| table.run_ahead(next, ahead)).flatten());
         // Where nothing had to be asked for, it is here or on its way.
         let all = next.saturating_add(ahead.units as u32 * unit - 1);
         let last = match &asked {
@@ -418,12 +425,12 @@ impl Thread {
             None => Some(all).filter(|_| ahead.stride == 1),
         };
         if let Some(last) = last {
-            self.stream(|s| s.goes_on_to(page, last));
+            self.stream(|s| s.extend(page, last));
         }
         if let Some((home, runs)) = asked {
             self.counters().pages_prefetched.add(runs.iter().map(|r| u64::from(r.end - r.start)).sum());
-            let (picked, runs) = self.pick(shared, home, runs);
-            self.take_picked(shared, &picked);
+            let (pushed, runs) = self.pick(shared, home, runs);
+            self.install_pushed(shared, &pushed);
             if runs.is_empty() {
                 return;
             }
@@ -433,19 +440,19 @@ impl Thread {
     }
 
     /// Has memory ready, and near, for pages that are on their way from `home`: the time until they come is free.
-    fn prepare_for(&self, shared: &Shared, known: &Known, home: NodeId, fetch: &Fetch) {
+    fn prepare_for(&self, shared: &Shared, known: &RegionState, home: NodeId, fetch: &Fetch) {
         let runs = &fetch.runs;
         let Some(views) = &shared.views else { return };
         let unit_bytes = known.region.unit_pages() as usize * PAGE_BYTES;
         let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
-        let few = pages as usize * PAGE_BYTES <= unit_bytes && unit_bytes <= NEAR_BYTES;
+        let few = pages as usize * PAGE_BYTES <= unit_bytes && unit_bytes <= PREFETCHED_UNIT_MAX;
         if let Some(peer) = self.home().peer_memory(shared, home).filter(|_| few) {
             peer.memory.look_ahead(runs[0].start as usize * PAGE_BYTES..runs[0].end as usize * PAGE_BYTES);
         }
         let (mut fresh, mut none) = (Vec::new(), Outbox::new());
         for run in runs {
-            self.home().each_chunk(shared, run, self.slot(), &mut none, |chunk, _, part| {
-                chunk.without_memory(part, &mut fresh);
+            self.home().each_chunk(shared, run, self.slot(), &mut none, |table, _, part| {
+                table.without_memory(part, &mut fresh);
             });
         }
         // What comes in long runs gets its memory with its bytes, and what is claimed when it is mapped.
@@ -464,13 +471,13 @@ impl Thread {
 
     /// Maps the unit that this thread is about to wait for, if nobody else can look at it before it is there: to map it is most of what is left to do
     /// once it has come.
-    fn map_early(&self, shared: &Shared, home: NodeId, unit: &Range<PageNo>) {
+    fn premap(&self, shared: &Shared, home: NodeId, unit: &Range<PageNo>) {
         // What is copied out of the home's memory is not waited for.
         if self.home().peer_memory(shared, home).is_some() || !comem_net::threads::is_one_beside_ours() {
             return;
         }
         let slot = self.slot();
-        self.stepping(|out| self.home().page_step(slot, unit.start, out, |chunk, cx| chunk.map_early(cx, unit)));
+        self.stepping(|out| self.home().page_step(slot, unit.start, out, |table, cx| table.premap(cx, unit)));
     }
 
     pub(super) fn send_fetch(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>, claim: bool) -> Fetch {
@@ -486,7 +493,7 @@ impl Thread {
 
     pub(super) fn is_fetching(&self, page: PageNo) -> bool {
         let Some(shared) = self.home().shared() else { return false };
-        let look = |views| shared.table.step(views, page, |_, chunk, _, _| chunk.is_fetching(page));
+        let look = |views| shared.table.step(views, page, |_, table, _, _| table.is_fetching(page));
         shared.views.as_ref().and_then(look) == Some(true)
     }
 
@@ -495,9 +502,9 @@ impl Thread {
     }
 
     /// As [`Thread::wait_for_fetch`], of a page of this region.
-    fn wait_for_fetch_of(&self, shared: &Shared, known: &Known, page: PageNo) -> Result<()> {
+    fn wait_for_fetch_of(&self, shared: &Shared, known: &RegionState, page: PageNo) -> Result<()> {
         let Some(views) = &shared.views else { return Ok(()) };
-        self.wait_while(page, || known.step(views, page, |_, chunk, _, _| chunk.is_fetching(page)))
+        self.wait_while(page, || known.step(views, page, |_, table, _, _| table.is_fetching(page)))
     }
 
     fn wait_while(&self, page: PageNo, is_fetching: impl Fn() -> bool) -> Result<()> {
@@ -547,6 +554,6 @@ impl Thread {
 }
 
 /// Drops a chunk's copies of a region that was freed; nothing of it is flushed.
-pub(crate) fn drop_copies(chunk: &mut Chunk, cx: &mut Context<'_>) {
-    chunk.free(cx, &mut NoFlush);
+pub(crate) fn drop_copies(table: &mut PageTable, cx: &mut Context<'_>) {
+    table.free(cx, &mut NoFlush);
 }

@@ -169,8 +169,8 @@ impl Thread {
     fn agree_on(&self, program: &Range<usize>) -> Result<()> {
         let numbers = [program.start, program.end].map(|at| at as i64);
         // The least of the numbers and of their opposites: they are the same everywhere if both are one's own.
-        let offers: Vec<u8> = numbers.iter().flat_map(|n| [*n, -n]).flat_map(i64::to_be_bytes).collect();
-        let same = self.collective(Collective::PLACE, &offers, |least| least == offers)?;
+        let directory: Vec<u8> = numbers.iter().flat_map(|n| [*n, -n]).flat_map(i64::to_be_bytes).collect();
+        let same = self.collective(Collective::PLACE, &directory, |least| least == directory)?;
         if same {
             return Ok(());
         }
@@ -206,8 +206,8 @@ impl Node {
             let index = (page - known.region.first) / known.region.unit_pages();
             return known.unit_if_used(index).is_none_or(|unit| unit.lock().holds(Want::Shared));
         }
-        !known.has_cell(page)
-            || self.page_step(Slot::SERVICE, page, &mut none, |chunk, _| chunk.is_here(page)) == Some(true)
+        !known.has_slot(page)
+            || self.page_step(Slot::SERVICE, page, &mut none, |table, _| table.is_here(page)) == Some(true)
     }
 
     /// The job is over: the program has its global variables for itself again.

@@ -1,12 +1,12 @@
 //! What the protocol's steps on pages do to real memory.
 
 use super::Peer;
-use comem_memory::pages::{Arena, Offers, TooManyRanges};
+use comem_memory::pages::{Arena, SharedDirectory, TooManyRanges};
 use comem_memory::twins::Row;
 use comem_memory::{atomic, copy, diff};
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::atomic::{Atomic, Op};
-use comem_protocol::coherence::pages::chunk::Shape;
+use comem_protocol::coherence::pages::page_table::ChunkLayout;
 use comem_protocol::coherence::pages::{ByteMarks, PAGE_BYTES, PageMemory, PageNo};
 use comem_protocol::ids::NodeId;
 use std::io;
@@ -17,14 +17,14 @@ use std::sync::OnceLock;
 const BATCH_PAGES: u32 = 32;
 
 /// The memory of one chunk, while its lock is held.
-pub(crate) struct Frames<'a> {
+pub(crate) struct ChunkMemory<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) twins: &'a mut Row,
-    pub(crate) shape: Shape,
+    pub(crate) layout: ChunkLayout,
     /// This node.
     pub(crate) me: NodeId,
     /// Where other nodes can copy pages by themselves.
-    pub(crate) offers: Option<&'a Offers>,
+    pub(crate) directory: Option<&'a SharedDirectory>,
     /// Other nodes' memory, as far as it was looked for.
     pub(crate) peers: &'a [OnceLock<Option<Peer>>],
     /// Whether pages' bytes come in memory of this node's own, where they stay as they are; under `shm` they are read where their home may
@@ -37,14 +37,14 @@ pub(crate) fn change(arena: &Arena, pages: &Range<PageNo>, step: impl Fn(Range<P
     if arena.is_detached() {
         return;
     }
-    super::coarse::keep_some(arena);
+    super::map_count_limit::keep_some(arena);
     let mut result = step(pages.clone());
     if result.is_err() && !arena.is_detached() && !arena.is_mapped(pages) {
         super::fault::tell_unmapped(arena.base() + pages.start as usize * PAGE_BYTES);
         std::process::abort();
     }
     if result.as_ref().is_err_and(TooManyRanges::is) {
-        result = super::coarse::make_room(arena, pages, step);
+        result = super::map_count_limit::make_room(arena, pages, step);
     }
     if let Err(error) = result {
         if arena.is_detached() {
@@ -63,7 +63,7 @@ pub(crate) fn change(arena: &Arena, pages: &Range<PageNo>, step: impl Fn(Range<P
     }
 }
 
-impl Frames<'_> {
+impl ChunkMemory<'_> {
     fn pointer(&self, page: PageNo) -> *mut u8 {
         debug_assert!(page < self.arena.pages());
         // SAFETY: the page lies within the service view.
@@ -88,8 +88,8 @@ impl Frames<'_> {
     }
 
     /// Where claims are noted of what is a node's by the layout.
-    fn table_of(&self, home: NodeId) -> Option<&Offers> {
-        if home == self.me { self.offers } else { self.peers.get(home.index())?.get()?.as_ref()?.offers.as_ref() }
+    fn table_of(&self, home: NodeId) -> Option<&SharedDirectory> {
+        if home == self.me { self.directory } else { self.peers.get(home.index())?.get()?.as_ref()?.directory.as_ref() }
     }
 
     fn bytes(pages: &Range<PageNo>) -> usize {
@@ -98,7 +98,7 @@ impl Frames<'_> {
 
     /// The places of these pages' units in the chunk.
     fn units(&self, pages: &Range<PageNo>) -> Range<usize> {
-        self.unit(pages)..self.unit(pages) + pages.len() / self.shape.unit_pages as usize
+        self.unit(pages)..self.unit(pages) + pages.len() / self.layout.unit_pages as usize
     }
 
     /// Gives pages that have no memory what lies at `bytes`, where their home may be writing: they get what their twins got. Twins that lie one behind
@@ -123,17 +123,17 @@ impl Frames<'_> {
     }
 
     fn unit(&self, pages: &Range<PageNo>) -> usize {
-        ((pages.start - self.shape.first) / self.shape.unit_pages) as usize
+        ((pages.start - self.layout.first) / self.layout.unit_pages) as usize
     }
 }
 
-impl PageMemory for Frames<'_> {
+impl PageMemory for ChunkMemory<'_> {
     fn notes_writes(&self) -> bool {
         self.arena.notes_writes()
     }
 
     fn mapped_together(&self) -> u32 {
-        super::coarse::pages()
+        super::map_count_limit::pages()
     }
 
     fn map_read(&mut self, pages: Range<PageNo>) {
@@ -166,12 +166,12 @@ impl PageMemory for Frames<'_> {
         self.look(|arena| arena.collect(pages, written));
     }
 
-    fn disregard(&mut self, pages: Range<PageNo>) {
-        self.arena.disregard(pages);
+    fn untrack(&mut self, pages: Range<PageNo>) {
+        self.arena.untrack(pages);
     }
 
-    fn regard(&mut self, pages: Range<PageNo>) {
-        self.arena.regard(pages);
+    fn track(&mut self, pages: Range<PageNo>) {
+        self.arena.track(pages);
     }
 
     fn sample(&mut self, unit: Range<PageNo>) -> u32 {
@@ -185,19 +185,19 @@ impl PageMemory for Frames<'_> {
     }
 
     fn can_offer(&self) -> bool {
-        self.offers.is_some()
+        self.directory.is_some()
     }
 
     fn offer(&mut self, pages: Range<PageNo>) {
-        self.offers.inspect(|offers| offers.offer(pages));
+        self.directory.inspect(|directory| directory.offer(pages));
     }
 
     fn withdraw(&mut self, pages: Range<PageNo>) {
-        self.offers.inspect(|offers| offers.withdraw(pages));
+        self.directory.inspect(|directory| directory.withdraw(pages));
     }
 
     fn was_taken(&mut self, unit: PageNo) -> bool {
-        self.offers.is_some_and(|offers| offers.was_taken(unit))
+        self.directory.is_some_and(|directory| directory.was_taken(unit))
     }
 
     fn claim(&mut self, home: NodeId, unit: PageNo, node: NodeId) -> Option<NodeId> {
@@ -217,7 +217,7 @@ impl PageMemory for Frames<'_> {
     fn install_with_twins(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], many: bool) {
         if many && bytes.len() >= Self::bytes(&pages) {
             let to = self.pointer(pages.start);
-            self.arena.meet(pages.clone());
+            self.arena.prefault_service_view(pages.clone());
             // SAFETY: the units lie one behind the other within the service view, and no thread can see them meanwhile; as many bytes came.
             unsafe { self.twins.copy_run(self.units(&pages), bytes.as_ptr(), Some(to)) };
             return;
@@ -295,7 +295,7 @@ impl PageMemory for Frames<'_> {
 
     fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]) {
         let len = Self::bytes(&pages).min(bytes.len());
-        self.arena.meet(pages.clone());
+        self.arena.prefault_service_view(pages.clone());
         // SAFETY: the pages lie within the service view, and no thread can see them meanwhile.
         unsafe { copy::pages(bytes.as_ptr(), self.pointer(pages.start), len) };
     }

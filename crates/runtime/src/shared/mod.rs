@@ -2,55 +2,55 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | [`space`] | where the heap lies: the same addresses on every node |
+//! | [`address_space`] | where the heap lies: the same addresses on every node |
 //! | [`table`] | regions and the tables of their chunks |
 //! | [`memory`] | what the protocol's steps do to real memory: views, twins, diffs |
 //! | [`alloc`] | allocation and freeing, from any node |
-//! | [`packed`] | small allocations of all nodes, side by side |
+//! | [`packed_alloc`] | small allocations of all nodes, side by side |
 //! | [`fault`] | from the signal to the reply and back |
-//! | [`copies`] | the cache's bound, and which copies are given up for it |
+//! | [`page_cache`] | the cache's bound, and which copies are given up for it |
 //! | [`release`] | steps of page tables; the threads' side of releases and acquires |
 //! | [`effects`] | what the page logic in `protocol` acts on |
 //! | [`serve`] | what other nodes ask |
 //! | [`globals`] | the program's global variables as a region |
 //! | [`hooks`] | system calls on shared buffers: the wrapper library's way in |
 //! | [`push`] | pages sent to those that would ask for them |
-//! | [`take`] | pages copied out of their home's memory without asking |
-//! | [`put`] | diffs stored into their home's memory without sending them |
-//! | [`sections`] | which pages belong to which lock |
-//! | [`single`] | pages under `msi`: one writer |
+//! | [`one_sided_get`] | pages copied out of their home's memory without asking |
+//! | [`one_sided_put`] | diffs stored into their home's memory without sending them |
+//! | [`lock_working_set`] | which pages belong to which lock |
+//! | [`msi_pages`] | pages under `msi`: one writer |
 //!
 //! A job of one node has no detector and no faults: its heap is plain memory.
 
-mod again;
+mod acquire_prefetch;
+mod address_reuse;
+pub(crate) mod address_space;
 pub(crate) mod alloc;
 pub(crate) mod atomic;
-mod coarse;
-mod copies;
 mod effects;
+mod extent_alloc;
 pub(crate) mod fault;
+mod freed_regions;
 mod globals;
-mod graves;
-mod homes;
+mod heap_layout;
+mod home_quota;
 pub(crate) mod hooks;
-mod layout;
+mod lock_working_set;
+mod map_count_limit;
 pub(crate) mod memory;
-pub(crate) mod packed;
+pub(crate) mod msi_pages;
+pub(crate) mod one_sided_get;
+mod one_sided_put;
+pub(crate) mod packed_alloc;
+mod page_cache;
 pub(crate) mod payload;
-pub(crate) mod pieces;
 mod push;
-mod put;
-mod refetch;
 pub(crate) mod release;
-mod sections;
+mod scan_cost;
 pub(crate) mod serve;
-pub(crate) mod single;
-pub(crate) mod space;
-pub(crate) mod streams;
-mod stretch;
+pub(crate) mod small_alloc;
+pub(crate) mod stride_prefetch;
 pub(crate) mod table;
-pub(crate) mod take;
-mod vain;
 
 use crate::capacity::memory_free_bytes;
 use crate::config::{CacheLimit, Config};
@@ -60,26 +60,26 @@ use crate::mutex::Mutex;
 use alloc::Allocator;
 use comem_memory::lines::Lines;
 use comem_memory::mapping::Mapping;
-use comem_memory::pages::{Arena, Detector, Offers, PeerView, Tracking};
+use comem_memory::pages::{Arena, Detector, PeerView, SharedDirectory, Tracking};
 use comem_memory::twins::Twins;
 use comem_net::Backbone;
-use comem_protocol::coherence::pages::desk::Desk;
-use comem_protocol::coherence::pages::era::Era;
-use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
-use comem_protocol::coherence::pages::migrate::Migration;
-use comem_protocol::coherence::pages::push::Stash;
+use comem_protocol::coherence::pages::home_queue::HomeQueue;
+use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
+use comem_protocol::coherence::pages::migration::Migration;
+use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::region::{Part, Region};
 use comem_protocol::coherence::pages::sharing::Sharing;
+use comem_protocol::coherence::pages::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
-use comem_protocol::sync::Mark;
-use layout::Parts;
+use comem_protocol::sync::IntervalMark;
+use heap_layout::Parts;
+use scan_cost::ScanCost;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use table::Table;
-use vain::Vain;
 
 /// Memory that other nodes see too.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ pub(crate) struct Views {
     pub(crate) line_peers: OnceLock<LinePeers>,
     pub(crate) detector: Detector,
     /// What other nodes may copy by themselves, where they can and the kernel notes this node's writes.
-    pub(crate) offers: Option<Offers>,
+    pub(crate) directory: Option<SharedDirectory>,
     /// Whether pages come in messages alone, never out of another node's memory.
     pub(crate) own_bytes: bool,
     /// Other nodes' memory, where this node can read it; looked for at the first fetch.
@@ -105,7 +105,7 @@ pub(crate) struct Views {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) memory: PeerView,
-    pub(crate) offers: Option<Offers>,
+    pub(crate) directory: Option<SharedDirectory>,
 }
 
 /// Where the heap of a job of several nodes lies, and how accesses to it are noticed here.
@@ -139,14 +139,14 @@ pub(crate) struct Shared {
     pub(crate) table: Table,
     pub(crate) allocator: Mutex<Allocator>,
     /// Small blocks that all nodes allocate together.
-    pub(crate) packed: Mutex<packed::Packed>,
+    pub(crate) packed: Mutex<packed_alloc::PackedAllocator>,
     /// Whether any were since that was last compared with the other nodes.
     pub(crate) packed_calls: AtomicBool,
-    pub(crate) ledger: Mutex<Ledger>,
-    pub(crate) needs: Mutex<Needs>,
-    pub(crate) desk: Mutex<Desk>,
+    pub(crate) intervals: Mutex<IntervalState>,
+    pub(crate) needs: Mutex<RequiredDiffs>,
+    pub(crate) home_queue: Mutex<HomeQueue>,
     /// What other nodes have sent unasked. Taken last: who holds it takes no other lock.
-    pub(crate) stash: Mutex<Stash>,
+    pub(crate) push_buffer: Mutex<PushBuffer>,
     /// Where homes go at barriers.
     pub(crate) migration: Mutex<Migration>,
     /// The epoch, to read without the ledger's lock.
@@ -160,7 +160,7 @@ pub(crate) struct Shared {
     /// Threads that wait for such diffs.
     pub(crate) diff_waiters: Mutex<Vec<Slot>>,
     /// How this node's intervals have ended lately.
-    pub(crate) era: Mutex<Era>,
+    pub(crate) sync_phase: Mutex<SyncPhase>,
     /// Chunks in which an interval's close may find something, by their first pages.
     pub(crate) active: Mutex<Vec<PageNo>>,
     /// How many intervals have begun to end, those that end in slices apart.
@@ -168,7 +168,7 @@ pub(crate) struct Shared {
     /// Whether this node's workers have begun: see [`Thread::begin_work`](crate::Thread::begin_work).
     pub(crate) claims: AtomicBool,
     /// Where closes looked in vain.
-    pub(crate) vain: Mutex<Vain>,
+    pub(crate) scan_cost: Mutex<ScanCost>,
     /// Who wrote where to pages whose home is here.
     pub(crate) sharing: Mutex<Sharing>,
     /// How many notes of who put diffs here were taken, or had been written over.
@@ -180,23 +180,23 @@ pub(crate) struct Shared {
     /// Copies that ended at the last acquires, to be fetched again if they were in use.
     pub(crate) invalidated: Mutex<Vec<Range<PageNo>>>,
     /// Which pages belong to which lock.
-    sections: Mutex<sections::Sections>,
+    working_sets: Mutex<lock_working_set::LockWorkingSets>,
     /// Whether barriers pass over pages that belong to locks.
     passes_over: AtomicBool,
     pub(crate) cached_pages: AtomicU64,
-    /// The cache's bound; see [`copies`] for why it may grow.
+    /// The cache's bound; see [`page_cache`] for why it may grow.
     pub(crate) cache_pages_max: AtomicU64,
     /// It is never less than this.
     cache_pages_least: AtomicU64,
     /// The homes that came here.
-    gained: homes::Gained,
+    home_quota: home_quota::HomeQuota,
     /// Where copies are, of engines with several writers.
-    copies: copies::Copies,
+    page_cache: page_cache::PageCache,
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
     /// came; without those that are on their way home.
     pub(crate) units: Mutex<VecDeque<PageNo>>,
     /// Pages under `msi` that faulting threads hold until they have retried.
-    pub(crate) holds: single::Holds,
+    pub(crate) holds: msi_pages::Holds,
 }
 
 impl Shared {
@@ -206,8 +206,8 @@ impl Shared {
         let units_may_differ = place.as_ref().is_some_and(|place| place.units_may_differ);
         let (views, plain, base) = match place {
             None => {
-                let plain =
-                    Mapping::near(space::FIRST, bytes).map_err(Error::system("cannot reserve the shared heap"))?;
+                let plain = Mapping::near(address_space::FIRST, bytes)
+                    .map_err(Error::system("cannot reserve the shared heap"))?;
                 plain.dump(0, bytes, false);
                 let base = plain.start().addr();
                 (None, Some(plain), base)
@@ -230,35 +230,35 @@ impl Shared {
             allocator: Mutex::new(Allocator::new(me, nodes, parts_of(config))),
             packed: Mutex::default(),
             packed_calls: AtomicBool::new(false),
-            ledger: Mutex::new(Ledger::new(me, config.page_engine)),
+            intervals: Mutex::new(IntervalState::new(me, config.page_engine)),
             needs: Mutex::default(),
-            desk: Mutex::new(Desk::new()),
-            stash: Mutex::default(),
+            home_queue: Mutex::new(HomeQueue::new()),
+            push_buffer: Mutex::default(),
             migration: Mutex::new(Migration::default()),
             epoch: AtomicU32::new(0),
             arrived: AtomicUsize::new(0),
             gate: Mutex::new(0),
             awaiting: AtomicBool::new(false),
             claims: AtomicBool::new(false),
-            era: Mutex::default(),
+            sync_phase: Mutex::default(),
             diff_waiters: Mutex::default(),
             active: Mutex::default(),
-            closes: AtomicU64::new(Mark::FIRST.0),
+            closes: AtomicU64::new(IntervalMark::FIRST.0),
             sharing: Mutex::default(),
             putters_noted: Mutex::default(),
             putters_missed: AtomicU64::new(0),
-            vain: Mutex::default(),
+            scan_cost: Mutex::default(),
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),
-            sections: Mutex::default(),
+            working_sets: Mutex::default(),
             passes_over: AtomicBool::new(false),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: AtomicU64::new(cache_pages(config)),
             cache_pages_least: AtomicU64::new(0),
-            gained: homes::Gained::default(),
-            copies: copies::Copies::new(config.seats + 1),
+            home_quota: home_quota::HomeQuota::default(),
+            page_cache: page_cache::PageCache::new(config.thread_slots + 1),
             units: Mutex::default(),
-            holds: single::Holds::new(config.seats + 1),
+            holds: msi_pages::Holds::new(config.thread_slots + 1),
         })
     }
 
@@ -294,9 +294,9 @@ impl Shared {
     pub(crate) fn add(&self, region: Region) {
         // Before anybody can write there, the ledger has the book for it.
         if region.engine != self.page_engine && region.engine.has_several_writers() {
-            self.ledger.lock().hear_of(region.engine);
+            self.intervals.lock().on_region(region.engine);
         }
-        self.stash.lock().on_allocation(region.range());
+        self.push_buffer.lock().on_allocation(region.range());
         self.make_bound_fit(region.unit_pages());
         if let Some(plain) = &self.plain {
             plain.dump(region.first as usize * PAGE_BYTES, region.pages as usize * PAGE_BYTES, true);
@@ -327,9 +327,9 @@ impl Views {
         // Without a table every page is asked for, as over a network.
         let own_bytes = config.backbone.named() != Some(Backbone::Shm);
         let one_sided = !own_bytes && tracked.notes_writes();
-        let offers = one_sided.then(|| Offers::new(tracked.pages()).ok()).flatten();
+        let directory = one_sided.then(|| SharedDirectory::new(tracked.pages()).ok()).flatten();
         let line_peers = OnceLock::new();
-        Ok(Views { tracked, guarded, lines, line_peers, detector, offers, own_bytes, peers })
+        Ok(Views { tracked, guarded, lines, line_peers, detector, directory, own_bytes, peers })
     }
 }
 

@@ -2,17 +2,18 @@
 //!
 //! A release that another node will see closes the interval ([`release`](super::release)); what the other lacks goes with the message that it
 //! waits for. Where nodes share a host and have to share its cores too, a lock's token rather *lies out* after each release, with all that there is to
-//! tell, in a table that the others map ([`Offers`]): whoever wants the lock takes it there, and nobody is woken.
+//! tell, in a table that the others map ([`SharedDirectory`]): whoever wants the lock takes it there, and nobody is
+//! woken.
 
 use super::Shared;
 use crate::node::Node;
-use comem_memory::pages::{Offers, TOLD_BYTES_MAX};
+use comem_memory::pages::{SharedDirectory, TOKEN_NOTICES_MAX};
 use comem_net::Backbone;
-use comem_protocol::coherence::pages::history::{self, Knowledge};
-use comem_protocol::coherence::pages::{carry, node};
+use comem_protocol::coherence::pages::write_notices::{self, Knowledge};
+use comem_protocol::coherence::pages::{node, piggyback};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
-use comem_protocol::sync::{Last, Mark, Payload, Scope};
+use comem_protocol::sync::{IntervalMark, LockTail, Payload, Scope};
 
 /// The payload of a node's synchronisation. What must leave before the message that carries it stands in `side`.
 pub(crate) struct PagePayload<'a> {
@@ -25,56 +26,56 @@ pub(crate) struct PagePayload<'a> {
 
 impl Payload for PagePayload<'_> {
     fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>) {
-        self.shared.ledger.lock().knowledge(scope, out);
+        self.shared.intervals.lock().knowledge(scope, out);
     }
 
-    fn mark(&mut self) -> Mark {
+    fn mark(&mut self) -> IntervalMark {
         self.shared.mark()
     }
 
-    fn wishes(&mut self, lock: LockId, out: &mut Vec<u8>) {
+    fn prefetch_hint(&mut self, lock: LockId, out: &mut Vec<u8>) {
         if !self.node.sends_unasked() {
             return;
         }
-        let section = self.shared.sections.lock().expected(lock);
+        let section = self.shared.working_sets.lock().expected(lock);
         if !section.is_empty() {
-            carry::wishes(&mut self.node.page_house(self.shared, self.slot), &section).emit(out);
+            piggyback::prefetch_hint(&mut self.node.local_pages(self.shared, self.slot), &section).emit(out);
         }
     }
 
-    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
+    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: IntervalMark, out: &mut Vec<u8>) {
         let mut pages = self.node.node_pages(self.shared, self.slot, &mut self.side);
-        let mut ledger = self.shared.ledger.lock();
-        let carried = node::sync::release(&mut pages, &mut ledger, (scope, released), knowledge, out);
-        self.node.counters(self.slot).pages_pushed.add(carried);
+        let mut intervals = self.shared.intervals.lock();
+        let attached = node::sync::release(&mut pages, &mut intervals, (scope, released), knowledge, out);
+        self.node.counters(self.slot).pages_pushed.add(attached);
     }
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
         let mut pages = self.node.node_pages(self.shared, self.slot, &mut self.side);
-        node::sync::acquire(&mut pages, &mut self.shared.ledger.lock(), scope, bytes);
+        node::sync::acquire(&mut pages, &mut self.shared.intervals.lock(), scope, bytes);
     }
 
     fn deposit(&mut self, _scope: Scope, bytes: &[u8], stored: &mut Vec<u8>) {
-        history::unite(bytes, stored);
+        write_notices::unite(bytes, stored);
     }
 
     fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
-        history::hand_out(stored, &Knowledge::parse(knowledge), out);
+        write_notices::hand_out(stored, &Knowledge::parse(knowledge), out);
     }
 
-    fn queue_up(&mut self, lock: LockId, manager: NodeId, node: NodeId) -> Option<Last> {
-        let (last, lies_out) = self.node.offers_of(self.shared, manager)?.queue_up(lock.0, node.0)?;
-        Some(Last { node: NodeId(last), lies_out })
+    fn queue_up(&mut self, lock: LockId, manager: NodeId, node: NodeId) -> Option<LockTail> {
+        let (last, is_published) = self.node.directory_of(self.shared, manager)?.queue_up(lock.0, node.0)?;
+        Some(LockTail { node: NodeId(last), is_published })
     }
 
-    fn lay_open(&mut self, lock: LockId, last: NodeId) {
+    fn publish_tail(&mut self, lock: LockId, last: NodeId) {
         if self.node.config.backbone.named() == Some(Backbone::Shm) {
-            self.shared.offers().inspect(|offers| offers.lay_open(lock.0, last.0));
+            self.shared.directory().inspect(|directory| directory.publish_tail(lock.0, last.0));
         }
     }
 
     fn is_alike(&self) -> bool {
-        self.shared.ledger.lock().is_alike()
+        self.shared.intervals.lock().is_alike()
     }
 
     fn token_left(&mut self, lock: LockId) {
@@ -83,57 +84,59 @@ impl Payload for PagePayload<'_> {
         }
     }
 
-    fn lays_out(&mut self) -> bool {
+    fn publishes_tokens(&mut self) -> bool {
         // Who has a core of its own is told in less time than it takes to close intervals that nobody asks for.
-        let shares_cores = self.shared.offers().is_some() && !crate::service::may_spin(&self.node.config);
+        let shares_cores = self.shared.directory().is_some() && !crate::service::may_spin(&self.node.config);
         shares_cores && self.node.schedule.step(|machine| machine.publishes(self.node.now()))
     }
 
-    fn lay_out(&mut self, lock: LockId, manager: NodeId) -> bool {
+    fn publish_token(&mut self, lock: LockId, manager: NodeId) -> bool {
         let (shared, me) = (self.shared, self.shared.me);
-        let (Some(mine), Some(queues)) = (shared.offers(), self.node.offers_of(shared, manager)) else { return false };
+        let (Some(mine), Some(queues)) = (shared.directory(), self.node.directory_of(shared, manager)) else {
+            return false;
+        };
         let (now, schedule) = (self.node.now(), &self.node.schedule);
         if !queues.is_last(lock.0, me.0) || !schedule.step(|machine| machine.may_publish(now)) {
             return false;
         }
         // A long close is better left to the service thread.
-        if !shared.ledger.lock().fits(TOLD_BYTES_MAX) || self.node.close_is_long(shared) {
+        if !shared.intervals.lock().fits(TOKEN_NOTICES_MAX) || self.node.close_is_long(shared) {
             return false;
         }
         schedule.step(|machine| machine.token_published(now));
         let mut told = Vec::new();
-        self.on_release(Scope::Lock(lock), me, &[], Mark::NOW, &mut told);
-        if !mine.tell(lock.0, &told) {
+        self.on_release(Scope::Lock(lock), me, &[], IntervalMark::NOW, &mut told);
+        if !mine.put_notices(lock.0, &told) {
             return false;
         }
         // If another node has asked meanwhile, it asks by a message, or takes the token now.
-        queues.lie_out(lock.0, me.0) || !mine.take_back(lock.0)
+        queues.publish_token(lock.0, me.0) || !mine.retract_token(lock.0)
     }
 
-    fn take_back(&mut self, lock: LockId, manager: NodeId) -> bool {
-        let here = self.shared.offers().is_some_and(|mine| mine.take_back(lock.0));
-        if here && let Some(queues) = self.node.offers_of(self.shared, manager) {
-            queues.lie_in(lock.0, self.shared.me.0);
+    fn retract_token(&mut self, lock: LockId, manager: NodeId) -> bool {
+        let here = self.shared.directory().is_some_and(|mine| mine.retract_token(lock.0));
+        if here && let Some(queues) = self.node.directory_of(self.shared, manager) {
+            queues.withdraw_token(lock.0, self.shared.me.0);
             self.node.schedule.step(|machine| machine.token_retracted());
         }
         here
     }
 
-    fn pick_up(&mut self, lock: LockId, from: NodeId) -> bool {
+    fn take_published_token(&mut self, lock: LockId, from: NodeId) -> bool {
         // What was laid out beyond the barrier at which this node is could not be taken in. Whoever lays it out there has heard of this node's arrival.
-        let ledger = self.node.sections.as_ref().map(|_| self.shared.ledger.lock());
-        if ledger.as_ref().is_some_and(|ledger| ledger.has_arrived()) {
+        let intervals = self.node.gate.as_ref().map(|_| self.shared.intervals.lock());
+        if intervals.as_ref().is_some_and(|intervals| intervals.has_arrived()) {
             return false;
         }
-        let told = self.node.offers_of(self.shared, from).and_then(|table| table.pick_up(lock.0));
-        drop(ledger);
+        let told = self.node.directory_of(self.shared, from).and_then(|table| table.take_published_token(lock.0));
+        drop(intervals);
         told.map(|told| self.on_acquire(Scope::Lock(lock), &told)).is_some()
     }
 }
 
 impl Node {
     /// A node's table of offers, where this process sees it.
-    fn offers_of<'a>(&self, shared: &'a Shared, node: NodeId) -> Option<&'a Offers> {
-        if node == shared.me { shared.offers() } else { self.peer_memory(shared, node)?.offers.as_ref() }
+    fn directory_of<'a>(&self, shared: &'a Shared, node: NodeId) -> Option<&'a SharedDirectory> {
+        if node == shared.me { shared.directory() } else { self.peer_memory(shared, node)?.directory.as_ref() }
     }
 }

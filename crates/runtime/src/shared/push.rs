@@ -5,7 +5,7 @@ use super::Shared;
 use crate::node::Node;
 use crate::thread::Thread;
 use comem_net::{Backbone, Wait};
-use comem_protocol::coherence::pages::push::Picked;
+use comem_protocol::coherence::pages::push::PushedPages;
 use comem_protocol::coherence::pages::{PageNo, serve};
 use comem_protocol::ids::{NodeId, Slot};
 use std::ops::Range;
@@ -30,8 +30,8 @@ impl Thread {
             return;
         }
         let first = Slot::thread(0);
-        let attended = || self.slot() != first && node.seats[first.index()].waiter.in_socket();
-        let at = match node.wire.own_tray() {
+        let attended = || self.slot() != first && node.slots[first.index()].waiter.in_socket();
+        let at = match node.wire.own_deferred_socket() {
             Some(tray) => tray,
             None if attended() => return,
             None => first,
@@ -49,18 +49,18 @@ impl Thread {
         shared: &Shared,
         home: NodeId,
         runs: Vec<Range<PageNo>>,
-    ) -> (Vec<Picked>, Vec<Range<PageNo>>) {
+    ) -> (Vec<PushedPages>, Vec<Range<PageNo>>) {
         if runs.is_empty() {
             return (Vec::new(), runs);
         }
-        serve::pick(&mut self.home().page_house(shared, self.slot()), home, runs)
+        serve::pick(&mut self.home().local_pages(shared, self.slot()), home, runs)
     }
 
     /// Installs what was picked.
-    pub(super) fn take_picked(&self, shared: &Shared, picked: &[Picked]) {
-        if !picked.is_empty() {
-            let pages =
-                self.stepping(|out| serve::take_picked(&mut self.home().page_house(shared, self.slot()), picked, out));
+    pub(super) fn install_pushed(&self, shared: &Shared, pushed: &[PushedPages]) {
+        if !pushed.is_empty() {
+            let pages = self
+                .stepping(|out| serve::install_pushed(&mut self.home().local_pages(shared, self.slot()), pushed, out));
             self.home().note_progress();
             self.counters().pages_pushed_used.add(pages);
         }

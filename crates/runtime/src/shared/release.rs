@@ -5,22 +5,22 @@
 //! node comes nowhere near this file.
 
 use super::Shared;
-use super::memory::Frames;
-use super::streams::Streams;
-use super::table::{Known, Marks};
+use super::memory::ChunkMemory;
+use super::stride_prefetch::StridePrefetcher;
+use super::table::{ListMembership, RegionState};
+use crate::collective_gate::Call;
 use crate::node::{Node, Waiting};
-use crate::sections::Call;
 use crate::thread::Thread;
-use comem_protocol::coherence::pages::chunk::Chunk;
-use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval, collect_remote_gets};
 use comem_protocol::coherence::pages::node::sync::{Opening, arrive, home_is_fresh};
 use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
+use comem_protocol::coherence::pages::page_table::PageTable;
+use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
 use comem_protocol::coherence::pages::serve::Listing;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::outbox::Outbox;
-use comem_protocol::sync::Mark;
+use comem_protocol::sync::IntervalMark;
 use comem_protocol::wire::message::Collective;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -33,13 +33,13 @@ const NOTICES_BYTES: usize = 256;
 
 impl Shared {
     /// How many intervals have begun to end. What this thread wrote before it asked is in the interval that ends next.
-    pub(crate) fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> IntervalMark {
         if cfg!(target_arch = "x86_64") {
             // Whoever asks has just taken the lock's room, by an operation that also writes: the thread's stores have left it before.
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
-            Mark(self.closes.load(Ordering::SeqCst))
+            IntervalMark(self.closes.load(Ordering::SeqCst))
         } else {
-            Mark(self.closes.fetch_add(0, Ordering::SeqCst))
+            IntervalMark(self.closes.fetch_add(0, Ordering::SeqCst))
         }
     }
 
@@ -48,7 +48,7 @@ impl Shared {
     /// looked at, and what was found in it.
     pub(crate) fn writes_seen(
         &self,
-        chunks: &[(Range<PageNo>, Asks)],
+        chunks: &[(Range<PageNo>, PendingWork)],
         mut looked: impl FnMut(Range<PageNo>, &[Range<PageNo>]),
     ) -> Option<Vec<Range<PageNo>>> {
         let arena = self.views.as_ref().map(|views| &views.tracked).filter(|arena| arena.notes_writes())?;
@@ -67,9 +67,9 @@ impl Shared {
 
 impl Shared {
     /// Puts a chunk into the list of active ones; its lock is held.
-    fn list(&self, chunk: &Chunk, marks: &mut Marks) {
+    fn list(&self, chunk: &PageTable, marks: &mut ListMembership) {
         if !std::mem::replace(&mut marks.active, true) {
-            self.active.lock().push(chunk.shape().first);
+            self.active.lock().push(chunk.layout().first);
         }
     }
 }
@@ -81,7 +81,7 @@ impl Node {
         slot: Slot,
         page: PageNo,
         out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> Option<R> {
         self.chunk_step((slot, page), Listing::AsBefore, out, step)
     }
@@ -92,18 +92,18 @@ impl Node {
         (slot, page): (Slot, PageNo),
         listing: Listing,
         out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let shared = self.shared()?;
         let views = shared.views.as_ref()?;
-        shared.table.step(views, page, |known, chunk, frames, marks| {
+        shared.table.step(views, page, |known, chunk, memory, marks| {
             match listing {
                 Listing::AsBefore => {}
                 Listing::Taken => marks.active = false,
                 Listing::Live if known.is_freed() => return None,
                 Listing::Shared | Listing::Mapped | Listing::Live => shared.list(chunk, marks),
             }
-            Some(self.step_listed(slot, shared, known, (chunk, frames, marks), out, step))
+            Some(self.step_listed(slot, shared, known, (chunk, memory, marks), out, step))
         })?
     }
 
@@ -112,16 +112,16 @@ impl Node {
         &self,
         slot: Slot,
         shared: &Shared,
-        known: &Known,
+        known: &RegionState,
         page: PageNo,
         out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        Some(known.step(shared.views.as_ref()?, page, |known, chunk, frames, marks| {
-            if chunk.is_told_of(page) {
+        Some(known.step(shared.views.as_ref()?, page, |known, chunk, memory, marks| {
+            if chunk.may_need_notices(page) {
                 shared.list(chunk, marks);
             }
-            self.step_listed(slot, shared, known, (chunk, frames, marks), out, step)
+            self.step_listed(slot, shared, known, (chunk, memory, marks), out, step)
         }))
     }
 
@@ -131,30 +131,30 @@ impl Node {
         &self,
         slot: Slot,
         shared: &Shared,
-        known: &Known,
-        (chunk, frames, marks): (&mut Chunk, &mut Frames<'_>, &mut Marks),
+        known: &RegionState,
+        (chunk, memory, marks): (&mut PageTable, &mut ChunkMemory<'_>, &mut ListMembership),
         out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> R {
         let mut tally = Tally::default();
         let caller = (slot != Slot::SERVICE).then_some(slot);
-        let era = *shared.era.lock();
-        let mut cx = Context { me: shared.me, caller, era, memory: frames, out, tally: &mut tally };
-        known.asks_for_a_close(chunk.shape().first);
+        let sync_phase = *shared.sync_phase.lock();
+        let mut cx = Context { me: shared.me, caller, sync_phase, memory, out, tally: &mut tally };
+        known.request_close(chunk.layout().first);
         let result = step(chunk, &mut cx);
-        known.note_asks(chunk.shape().first, chunk.asks());
+        known.note_pending_work(chunk.layout().first, chunk.pending_work());
         if !marks.active && chunk.may_be_dirty() {
             shared.list(chunk, marks);
         }
-        shared.copies.book(chunk.shape().first, marks, &tally);
-        self.book_pages(slot, shared, &known.costs, &tally);
+        shared.page_cache.account(chunk.layout().first, marks, &tally);
+        self.account_pages(slot, shared, &known.costs, &tally);
         if tally.read_only_writes > 0 {
             self.read_only_written(known);
         }
         result
     }
 
-    fn book_pages(&self, slot: Slot, shared: &Shared, costs: &super::table::Costs, tally: &Tally) {
+    fn account_pages(&self, slot: Slot, shared: &Shared, costs: &super::table::Costs, tally: &Tally) {
         let counters = self.counters(slot);
         counters.pages_fetched.add(tally.pages_fetched);
         counters.twins_made.add(tally.twins_made);
@@ -186,8 +186,8 @@ impl Node {
     }
 
     /// The moment at which a thread lets go of something.
-    pub(crate) fn mark(&self) -> Mark {
-        self.shared().map_or(Mark::NOW, Shared::mark)
+    pub(crate) fn mark(&self) -> IntervalMark {
+        self.shared().map_or(IntervalMark::NOW, Shared::mark)
     }
 
     /// Whether diffs that were announced for this node's own home pages are not in yet.
@@ -197,28 +197,28 @@ impl Node {
     }
 
     /// Makes a lock wide for the rest of the epoch: what its releases tell orders all writes.
-    pub(crate) fn widen(&self, lock: LockId) {
+    pub(crate) fn require_full_notices(&self, lock: LockId) {
         if let Some(shared) = self.shared().filter(|s| s.views.is_some()) {
-            shared.ledger.lock().widen(lock);
+            shared.intervals.lock().require_full_notices(lock);
         }
     }
 
-    /// As [`Node::widen`], for what is acquired here in later epochs too.
-    pub(crate) fn widen_for_good(&self, lock: LockId) {
+    /// As [`Node::require_full_notices`], for what is acquired here in later epochs too.
+    pub(crate) fn require_full_notices_always(&self, lock: LockId) {
         if let Some(shared) = self.shared().filter(|s| s.views.is_some()) {
-            shared.ledger.lock().widen_for_good(lock);
+            shared.intervals.lock().require_full_notices_always(lock);
         }
     }
 
     /// Whether a lock that was acquired lazily lacks what its token did not bring.
-    pub(crate) fn is_narrow(&self, lock: LockId) -> bool {
-        self.shared().is_some_and(|shared| shared.ledger.lock().is_narrow(lock))
+    pub(crate) fn has_partial_notices(&self, lock: LockId) -> bool {
+        self.shared().is_some_and(|shared| shared.intervals.lock().has_partial_notices(lock))
     }
 
     /// That has been asked for and taken in.
     pub(crate) fn has_caught_up(&self, lock: LockId) {
         if let Some(shared) = self.shared() {
-            shared.ledger.lock().has_caught_up(lock);
+            shared.intervals.lock().has_caught_up(lock);
         }
     }
 
@@ -226,13 +226,13 @@ impl Node {
     /// that is just ending: it has taken the list of active chunks, and what is written to them meanwhile is not in it.
     pub(crate) fn may_have_to_tell(&self, slot: Slot) -> bool {
         let Some((shared, views)) = self.shared().and_then(|s| Some((s, s.views.as_ref()?))) else { return false };
-        let ledger = shared.ledger.lock();
+        let intervals = shared.intervals.lock();
         let mut active = shared.active.lock().clone();
         active.sort_unstable();
         let chunks = shared.table.chunks_at(&active);
         let mut side = Outbox::new();
         collect_remote_gets(&mut self.node_pages(shared, slot, &mut side), &chunks);
-        let tells = |page| shared.table.step(views, page, |_, chunk, _, _| chunk.has_to_tell()) == Some(true);
+        let tells = |page| shared.table.step(views, page, |_, chunk, _, _| chunk.has_pending_notices()) == Some(true);
         let may = match shared.writes_seen(&chunks, |_, _| ()) {
             // What chunks ask for is read behind the kernel's notes here, too.
             Some(seen) => !seen.is_empty() || shared.table.chunks_at(&active).iter().any(|(_, asks)| asks.close),
@@ -240,7 +240,7 @@ impl Node {
             None if views.tracked.notes_writes() => !chunks.is_empty(),
             None => chunks.iter().any(|(chunk, _)| tells(chunk.start)),
         };
-        drop(ledger);
+        drop(intervals);
         self.flush(slot, &mut side);
         may
     }
@@ -252,7 +252,7 @@ impl Node {
         run: &Range<PageNo>,
         slot: Slot,
         out: &mut Outbox,
-        mut f: impl FnMut(&mut Chunk, &mut Context<'_>, &Range<PageNo>),
+        mut f: impl FnMut(&mut PageTable, &mut Context<'_>, &Range<PageNo>),
     ) {
         each_table(&mut self.node_pages(shared, slot, out), std::iter::once(run), |pages, parts| {
             pages.step(parts[0].start, |chunk, cx| f(chunk, cx, &parts[0]));
@@ -261,26 +261,26 @@ impl Node {
 
     /// A barrier of all threads has opened: applies what all nodes said, once a node.
     fn open_epoch(&self, shared: &Shared, notices: &[u8], in_place: bool, slot: Slot, side: &mut Outbox) {
-        let mut ledger = shared.ledger.lock();
+        let mut intervals = shared.intervals.lock();
         shared.note_putters();
         let mut pages = self.node_pages(shared, slot, side);
-        let mut opening = Opening::begin(&mut pages, &mut ledger, notices, in_place);
+        let mut opening = Opening::begin(&mut pages, &mut intervals, notices, in_place);
         while opening != Opening::Open {
-            opening = opening.next(&mut pages, &ledger);
+            opening = opening.next(&mut pages, &intervals);
         }
-        let epoch = ledger.epoch();
+        let epoch = intervals.epoch();
         shared.epoch.store(epoch, Ordering::Release);
-        shared.desk.lock().open(epoch);
+        shared.home_queue.lock().open(epoch);
         // What lies side by side goes at once: each run costs two system calls, and programs free regions by the
         // hundred thousand.
         for gone in side_by_side(shared.table.forget_freed(epoch)) {
             shared.sharing.lock().forget(&gone);
-            if let (Some(offers), Some(free)) = (shared.offers(), shared.table.forgotten_around(gone.start)) {
-                offers.give_back(&gone, &free);
+            if let (Some(directory), Some(free)) = (shared.directory(), shared.table.forgotten_around(gone.start)) {
+                directory.give_back(&gone, &free);
             }
         }
-        drop(ledger);
-        if let Err(misbehaved) = serve::rerun(&mut self.page_house(shared, slot), side) {
+        drop(intervals);
+        if let Err(misbehaved) = serve::rerun(&mut self.local_pages(shared, slot), side) {
             self.end_for_harm(&format!("another node {misbehaved}"));
         }
     }
@@ -317,9 +317,9 @@ impl Thread {
         if shared.all_arrive(what, crate::host::callers(&self.home().config)) {
             notices.reserve(NOTICES_BYTES);
             self.stepping(|side| {
-                let mut ledger = shared.ledger.lock();
+                let mut intervals = shared.intervals.lock();
                 let mut pages = self.home().node_pages(shared, self.slot(), side);
-                arrive(&mut pages, &mut ledger, call.is_some_and(|call| call.beside), &mut notices);
+                arrive(&mut pages, &mut intervals, call.is_some_and(|call| call.beside), &mut notices);
             });
         }
         (notices, gate)
@@ -328,7 +328,7 @@ impl Thread {
     /// After a coherent barrier has opened: the first thread of the node applies what was said, the others wait for that.
     pub(crate) fn after_barrier(&self, gate: u64, call: Option<&Call<'_>>) -> crate::Result<()> {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
-        self.stream(Streams::synchronise);
+        self.stream(StridePrefetcher::synchronise);
         let mut opened = self.locked_out(Waiting::Opening, &shared.gate);
         let first = *opened == gate;
         if first {
@@ -356,12 +356,12 @@ impl Thread {
         if lock.is_none() || self.counters().lock_remote.get().is_multiple_of(LOOK_FOR_HANDLERS) {
             comem_memory::pages::fault::ensure_installed();
         }
-        self.stream(Streams::synchronise);
-        let refetch = self.begin_refetch(shared, lock);
+        self.stream(StridePrefetcher::synchronise);
+        let refetch = self.begin_acquire_prefetch(shared, lock);
         if shared.awaiting.load(Ordering::Acquire) {
             self.await_diffs(shared)?;
         }
-        self.end_refetch(shared, refetch)
+        self.end_acquire_prefetch(shared, refetch)
     }
 
     /// What this node has written so far was set-up, for others who begin now: it says nothing of who will write, so no home moves because of it. For
@@ -375,8 +375,8 @@ impl Thread {
     /// Ends the open interval for this reason, whoever waits for that.
     pub(crate) fn end_interval(&self, shared: &Shared, why: CloseReason) {
         self.stepping(|side| {
-            let mut ledger = shared.ledger.lock();
-            close_interval(&mut self.home().node_pages(shared, self.slot(), side), &mut ledger, why);
+            let mut intervals = shared.intervals.lock();
+            close_interval(&mut self.home().node_pages(shared, self.slot(), side), &mut intervals, why);
         });
     }
 

@@ -1,19 +1,19 @@
 //! What other nodes ask about pages, and what they tell.
 
-use super::table::Known;
+use super::table::RegionState;
 use super::{Peer, Shared, Views};
 use crate::node::Node;
-use comem_memory::pages::{Offers, PeerView};
-use comem_memory::{ahead, diff};
+use comem_memory::pages::{PeerView, SharedDirectory};
+use comem_memory::{diff, prefetch_hint};
 use comem_net::Backbone;
 use comem_protocol::coherence::Misbehaved;
-use comem_protocol::coherence::pages::chunk::Chunk;
-use comem_protocol::coherence::pages::desk::Desk;
-use comem_protocol::coherence::pages::push::Stash;
+use comem_protocol::coherence::pages::home_queue::HomeQueue;
+use comem_protocol::coherence::pages::page_table::PageTable;
+use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::region::Region;
-use comem_protocol::coherence::pages::serve::{self, Listing, PageRooms};
+use comem_protocol::coherence::pages::serve::{self, Listing, PageState};
 use comem_protocol::coherence::pages::sharing::Touched;
-use comem_protocol::coherence::pages::wire::{self, Need};
+use comem_protocol::coherence::pages::wire::{self, RequiredDiff};
 use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageNo};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::node::route::Origin;
@@ -25,22 +25,22 @@ use std::sync::atomic::Ordering;
 
 /// Of what is about to be read, so much is brought near before; the rest the processor sees coming by itself. Asked for more lines than it can
 /// have under way at a time, it waits: on a Zen 4, 0.1 us longer for a page than with 20.
-const NEAR_BYTES: usize = 16 * 64;
+const PREFETCH_BYTES: usize = 16 * 64;
 
 /// The rooms of pages as one message sees them.
 #[derive(Clone, Copy)]
-pub(crate) struct PageHouse<'a> {
+pub(crate) struct LocalPages<'a> {
     pub(super) node: &'a Node,
     pub(super) shared: &'a Shared,
     pub(super) slot: Slot,
 }
 
-impl PageRooms for PageHouse<'_> {
+impl PageState for LocalPages<'_> {
     fn listed_chunk<R>(
         &mut self,
         (page, listing): (PageNo, Listing),
         out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> Option<R> {
         self.node.chunk_step((self.slot, page), listing, out, step)
     }
@@ -48,15 +48,15 @@ impl PageRooms for PageHouse<'_> {
     fn look_ahead(&mut self, pages: &Range<PageNo>) {
         let Some(views) = &self.shared.views else { return };
         let start = views.tracked.service().wrapping_add(pages.start as usize * PAGE_BYTES);
-        ahead::of_reads(start, (pages.len() * PAGE_BYTES).min(NEAR_BYTES));
+        prefetch_hint::of_reads(start, (pages.len() * PAGE_BYTES).min(PREFETCH_BYTES));
     }
 
-    fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
-        step(&mut self.shared.desk.lock())
+    fn home_queue<R>(&mut self, step: impl FnOnce(&mut HomeQueue) -> R) -> R {
+        step(&mut self.shared.home_queue.lock())
     }
 
-    fn stash<R>(&mut self, step: impl FnOnce(&mut Stash) -> R) -> Option<R> {
-        Some(step(&mut self.shared.stash.lock()))
+    fn push_buffer<R>(&mut self, step: impl FnOnce(&mut PushBuffer) -> R) -> Option<R> {
+        Some(step(&mut self.shared.push_buffer.lock()))
     }
 
     fn memory_of(&mut self, home: NodeId, pages: &Range<PageNo>) -> Option<&'static [u8]> {
@@ -74,14 +74,14 @@ impl PageRooms for PageHouse<'_> {
         self.shared.table.is_freed(page)
     }
 
-    fn hear_of_freed(&mut self, pages: &Range<PageNo>) {
+    fn on_freed_elsewhere(&mut self, pages: &Range<PageNo>) {
         if let Some(known) = self.shared.table.find(pages.start) {
             known.gone.store(true, Ordering::Release);
         }
     }
 
     fn diffs_are_in(&mut self, writer: NodeId, serial: u64) {
-        self.shared.offers().inspect(|offers| offers.diffs_are_in(writer.0, serial));
+        self.shared.directory().inspect(|directory| directory.diffs_are_in(writer.0, serial));
     }
 
     fn diffs_put(&mut self, writer: NodeId) -> u64 {
@@ -109,10 +109,10 @@ impl Shared {
 
     /// Takes note of who put diffs into this node's memory.
     pub(crate) fn note_putters(&self) {
-        let Some(offers) = self.offers() else { return };
+        let Some(directory) = self.directory() else { return };
         let (mut noted, sharing) = (self.putters_noted.lock(), RefCell::new(self.sharing.lock()));
         let wanted = |page| !sharing.borrow().is_known(page);
-        let (end, missed) = offers.writers(*noted, wanted, |writer, epoch, page, touched| {
+        let (end, missed) = directory.writers(*noted, wanted, |writer, epoch, page, touched| {
             sharing.borrow_mut().note(epoch, NodeId(writer), page, touched);
         });
         self.putters_missed.fetch_add(missed, Ordering::Relaxed);
@@ -124,20 +124,20 @@ impl Shared {
         self.sharing.lock().passed_over() + self.putters_missed.load(Ordering::Relaxed)
     }
 
-    pub(super) fn offers(&self) -> Option<&Offers> {
-        self.views.as_ref()?.offers.as_ref()
+    pub(super) fn directory(&self) -> Option<&SharedDirectory> {
+        self.views.as_ref()?.directory.as_ref()
     }
 
     /// The serial up to which the diffs of another node are in this node's memory, where that node can put them there itself.
     fn diffs_put(&self, writer: NodeId) -> u64 {
-        self.offers().map_or(0, |offers| offers.diffs_in(writer.0))
+        self.directory().map_or(0, |directory| directory.diffs_in(writer.0))
     }
 
     /// Whether all these diffs have been applied here.
-    pub(crate) fn meets(&self, needs: &[Need]) -> bool {
-        let mut desk = self.desk.lock();
-        needs.iter().for_each(|need| desk.applied(need.writer, self.diffs_put(need.writer)));
-        desk.meets(needs)
+    pub(crate) fn meets(&self, needs: &[RequiredDiff]) -> bool {
+        let mut objects = self.home_queue.lock();
+        needs.iter().for_each(|need| objects.applied(need.writer, self.diffs_put(need.writer)));
+        objects.meets(needs)
     }
 }
 
@@ -149,7 +149,7 @@ impl Shared {
 }
 
 /// What stands at the beginning of a heap, of which no allocation begins there: whose heap it is.
-fn inscription(me: NodeId, pid: u32, port: u16) -> [u8; 16] {
+fn stamp(me: NodeId, pid: u32, port: u16) -> [u8; 16] {
     let mut words = *b"comem...........";
     words[6..8].copy_from_slice(&me.0.to_be_bytes());
     words[8..12].copy_from_slice(&pid.to_be_bytes());
@@ -164,10 +164,10 @@ impl Node {
 
     /// Writes into the heap whose it is, for other nodes that read it. Not where there is no table of offers for it: home pages are compared then, of
     /// which others may get what they were told of alone.
-    pub(crate) fn inscribe_heap(&self) {
-        let readable = |views: &&Views| views.offers.is_some() || !views.tracked.notes_writes();
+    pub(crate) fn stamp_heap(&self) {
+        let readable = |views: &&Views| views.directory.is_some() || !views.tracked.notes_writes();
         let Some(views) = self.shared().and_then(|s| s.views.as_ref()).filter(readable) else { return };
-        let words = inscription(self.me(), std::process::id(), self.service_port(self.me()));
+        let words = stamp(self.me(), std::process::id(), self.service_port(self.me()));
         // SAFETY: the heap's first bytes are in the service view and belong to no allocation.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), views.tracked.service(), words.len()) };
     }
@@ -185,14 +185,14 @@ impl Node {
             let mut words = [0; 16];
             // SAFETY: the first bytes of a mapping of many pages; plain bytes that were written before any node could fetch.
             unsafe { std::ptr::copy_nonoverlapping(memory.start(), words.as_mut_ptr(), words.len()) };
-            let offers = views.offers.as_ref().and_then(|_| Offers::of(pid, views.tracked.pages()).ok());
-            (words == inscription(home, pid, self.service_port(home))).then_some(Peer { memory, offers })
+            let directory = views.directory.as_ref().and_then(|_| SharedDirectory::of(pid, views.tracked.pages()).ok());
+            (words == stamp(home, pid, self.service_port(home))).then_some(Peer { memory, directory })
         };
         views.peers.get(home.index())?.get_or_init(look).as_ref()
     }
 
-    pub(crate) fn page_house<'a>(&'a self, shared: &'a Shared, slot: Slot) -> PageHouse<'a> {
-        PageHouse { node: self, shared, slot }
+    pub(crate) fn local_pages<'a>(&'a self, shared: &'a Shared, slot: Slot) -> LocalPages<'a> {
+        LocalPages { node: self, shared, slot }
     }
 
     /// A message about pages.
@@ -207,26 +207,26 @@ impl Node {
         let shared = self.shared().filter(|s| s.views.is_some()).ok_or(NO_HEAP)?;
         let slot = origin.caller.unwrap_or(Slot::SERVICE);
         let from = origin.from.node;
-        let mut house = self.page_house(shared, slot);
+        let mut state = self.local_pages(shared, slot);
         match message {
             Message::Fetch { body } => {
-                serve::on_fetch(&mut house, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
+                serve::on_fetch(&mut state, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
             }
-            Message::Pages { body } => serve::on_pages(&mut house, from, body, out)?,
-            Message::Push { body } => serve::on_push(&mut house, from, body)?,
-            Message::PushUnused { body } => serve::on_unused(&mut house, from, body, out)?,
+            Message::Pages { body } => serve::on_pages(&mut state, from, body, out)?,
+            Message::Push { body } => serve::on_push(&mut state, from, body)?,
+            Message::PushUnused { body } => serve::on_unused(&mut state, from, body, out)?,
             Message::Diffs { body } => {
-                serve::on_diffs(&mut house, from, body, out)?;
+                serve::on_diffs(&mut state, from, body, out)?;
                 shared.diff_waiters.lock().iter().for_each(|slot| out.wake(*slot));
             }
             Message::Region { body } => {
-                let unused = self.hear_of(shared, from, (body, origin.ticket.is_some()), slot, out)?;
+                let unused = self.on_region(shared, from, (body, origin.ticket.is_some()), slot, out)?;
                 if let Some(ticket) = origin.ticket {
                     let answer = unused.map_or(Message::RegionHeard, |fine| Message::Freed { fine });
                     out.send(Target::Reply(ticket), &answer);
                 }
             }
-            Message::Atomic { body } => serve::on_atomic(&mut house, origin.ticket.ok_or(NO_TICKET)?, body, out)?,
+            Message::Atomic { body } => serve::on_atomic(&mut state, origin.ticket.ok_or(NO_TICKET)?, body, out)?,
             Message::AtomicDone { body } => return Ok(Some(body.to_vec())),
             Message::RegionHeard => return Ok(Some(Vec::new())),
             Message::Free { page, offset, needs } => {
@@ -243,7 +243,7 @@ impl Node {
 
     /// Node `from` tells of a region of its own; of one without bytes, that it has freed it. Where it waits for an
     /// answer to that, it asks whether it may use the place again: gives what it is answered.
-    fn hear_of(
+    fn on_region(
         &self,
         shared: &Shared,
         from: NodeId,
@@ -274,13 +274,13 @@ impl Node {
 
     /// The kernel's notes tell of a write to memory that the program had declared read-only. The caller holds locks:
     /// the service thread ends the node soon, and [`finish`](crate::boot::finish) does at the latest.
-    pub(crate) fn read_only_written(&self, known: &Known) {
+    pub(crate) fn read_only_written(&self, known: &RegionState) {
         let _ = self.misuse.set(written_though_read_only(known));
     }
 }
 
 /// What is said of a write to memory that the program had declared read-only.
-pub(super) fn written_though_read_only(known: &Known) -> String {
+pub(super) fn written_though_read_only(known: &RegionState) -> String {
     format!(
         "the program wrote to {}, which it had declared read-only; what it wrote is lost to others: write before it is \
          declared so, or do not declare it",

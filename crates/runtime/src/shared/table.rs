@@ -1,16 +1,16 @@
 //! The regions that this node has heard of, and the tables of their chunks, which come into being when a page of theirs is
 //! first met.
 
-use super::graves::Graves;
-use super::memory::Frames;
-use super::single::Single;
+use super::freed_regions::FreedRegions;
+use super::memory::ChunkMemory;
+use super::msi_pages::MsiUnit;
 use crate::config::Config;
 use crate::inline::units::{LineCosts, LineUnits};
 use crate::mutex::{Mutex, RwLock};
 use comem_memory::twins::{Row, Twins};
 use comem_protocol::coherence::msi::Unit;
-use comem_protocol::coherence::pages::chunk::close::Asks;
-use comem_protocol::coherence::pages::chunk::{Chunk, Shape};
+use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
+use comem_protocol::coherence::pages::page_table::{ChunkLayout, PageTable};
 use comem_protocol::coherence::pages::region::{GRAIN_PAGES, Part, Region};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
@@ -21,16 +21,16 @@ use std::sync::{Arc, OnceLock};
 
 /// A chunk's table with what the memory side keeps for it.
 #[derive(Debug)]
-pub(crate) struct Cell {
-    pub(crate) chunk: Chunk,
+pub(crate) struct PageTableSlot {
+    pub(crate) table: PageTable,
     /// The units' twins.
     pub(crate) twins: Row,
-    pub(crate) marks: Marks,
+    pub(crate) lists: ListMembership,
 }
 
 /// In which lists a chunk is.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Marks {
+pub(crate) struct ListMembership {
     /// In the list of active ones.
     pub(crate) active: bool,
     /// Pages that hold copies; in the list of chunks with copies where there are any.
@@ -80,11 +80,11 @@ const BLOCK_NAMES: usize = 200;
 /// So many units of a region under `msi` stand in one block.
 const BLOCK_UNITS: u32 = 512;
 
-type UnitBlock = Box<[OnceLock<Box<Mutex<Single>>>]>;
+type UnitBlock = Box<[OnceLock<Box<Mutex<MsiUnit>>>]>;
 
 /// A region as this node knows it.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct RegionState {
     pub(crate) region: Region,
     pub(crate) name: Mutex<Name>,
     pub(crate) freed: AtomicBool,
@@ -92,9 +92,10 @@ pub(crate) struct Known {
     pub(crate) gone: AtomicBool,
     pub(crate) read_only: AtomicBool,
     pub(crate) costs: Costs,
-    chunks: Box<[OnceLock<Box<Mutex<Cell>>>]>,
-    /// What each chunk has to be asked for ([`Asks::bits`]), as its last step left it: of many chunks few have to.
-    asks: Box<[AtomicU8]>,
+    chunks: Box<[OnceLock<Box<Mutex<PageTableSlot>>>]>,
+    /// What each chunk has to be asked for ([`PendingWork::bits`]), as its last step left it: of many chunks few have
+    /// to.
+    pending_work: Box<[AtomicU8]>,
     /// Under `msi`: the units, in blocks of so many: of a large region few may ever be touched.
     units: Box<[OnceLock<UnitBlock>]>,
     /// In lines memory under `msi`: the units.
@@ -107,21 +108,21 @@ pub(crate) struct Known {
     write_detection: bool,
 }
 
-impl Known {
-    fn new(region: Region, table: &Table) -> Known {
+impl RegionState {
+    fn new(region: Region, table: &Table) -> RegionState {
         let (chunks, units, grains) = match region.part() {
             Part::Tracked => (region.pages.div_ceil(CHUNK_PAGES), 0, 0),
             Part::Guarded => (0, (region.pages / region.unit_pages()).div_ceil(BLOCK_UNITS), 0),
             Part::Lines => (0, 0, if region.engine == PageEngine::Msi { region.pages / GRAIN_PAGES } else { 0 }),
         };
-        Known {
+        RegionState {
             name: Mutex::new(Name { text: region.label.clone(), by_label: false }),
             freed: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
             costs: Costs::default(),
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
-            asks: (0..chunks).map(|_| AtomicU8::new(0)).collect(),
+            pending_work: (0..chunks).map(|_| AtomicU8::new(0)).collect(),
             units: (0..units).map(|_| OnceLock::new()).collect(),
             lines: LineUnits::new(grains as usize),
             line_costs: LineCosts::default(),
@@ -163,13 +164,13 @@ impl Known {
     }
 
     /// The cell of the chunk with this page.
-    pub(crate) fn cell(&self, page: PageNo) -> &Mutex<Cell> {
+    pub(crate) fn slot(&self, page: PageNo) -> &Mutex<PageTableSlot> {
         let index = (page - self.region.first) / CHUNK_PAGES;
         let mut is_new = false;
         let cell = self.chunks[index as usize].get_or_init(|| {
             is_new = true;
             let first = self.region.first + index * CHUNK_PAGES;
-            let shape = Shape {
+            let layout = ChunkLayout {
                 first,
                 pages: (self.region.pages - index * CHUNK_PAGES).min(CHUNK_PAGES),
                 unit_pages: self.region.unit_pages(),
@@ -177,27 +178,27 @@ impl Known {
                 write_detection: self.write_detection,
                 engine: self.region.engine,
             };
-            let mut chunk = Chunk::new(self.me, shape, |page| self.region.home_of(page, self.nodes));
-            self.catch_up(&mut chunk);
-            let unit_bytes = shape.unit_pages as usize * PAGE_BYTES;
-            let twins = self.pool.row((shape.pages / shape.unit_pages) as usize, unit_bytes);
-            Box::new(Mutex::new(Cell { chunk, twins, marks: Marks::default() }))
+            let mut table = PageTable::new(self.me, layout, |page| self.region.home_of(page, self.nodes));
+            self.catch_up(&mut table);
+            let unit_bytes = layout.unit_pages as usize * PAGE_BYTES;
+            let twins = self.pool.row((layout.pages / layout.unit_pages) as usize, unit_bytes);
+            Box::new(Mutex::new(PageTableSlot { table, twins, lists: ListMembership::default() }))
         });
         if is_new {
             // Who frees the region or declares it read-only meanwhile, says so first and then looks which chunks there are: either finds the other.
             fence(Ordering::SeqCst);
-            self.catch_up(&mut cell.lock().chunk);
+            self.catch_up(&mut cell.lock().table);
         }
         cell
     }
 
     /// What was said of the whole region before the chunk came into being.
-    fn catch_up(&self, chunk: &mut Chunk) {
+    fn catch_up(&self, table: &mut PageTable) {
         if self.read_only.load(Ordering::Acquire) {
-            chunk.declare_read_only();
+            table.declare_read_only();
         }
         if self.freed.load(Ordering::Acquire) {
-            chunk.begin_freed();
+            table.begin_freed();
         }
     }
 
@@ -205,7 +206,7 @@ impl Known {
     pub(crate) fn declare_read_only(&self) {
         self.read_only.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        self.cells().for_each(|cell| cell.lock().chunk.declare_read_only());
+        self.slots().for_each(|cell| cell.lock().table.declare_read_only());
     }
 
     /// Marks the region as freed, before its chunks are; whether it was not yet.
@@ -220,36 +221,38 @@ impl Known {
         &self,
         views: &super::Views,
         page: PageNo,
-        step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut Marks) -> R,
+        step: impl FnOnce(&RegionState, &mut PageTable, &mut ChunkMemory<'_>, &mut ListMembership) -> R,
     ) -> R {
-        let mut cell = self.cell(page).lock();
-        let Cell { chunk, twins, marks } = &mut *cell;
-        let shape = chunk.shape();
-        let (arena, offers, own_bytes) = (&views.tracked, views.offers.as_ref(), views.own_bytes);
+        let mut cell = self.slot(page).lock();
+        let PageTableSlot { table, twins, lists } = &mut *cell;
+        let layout = table.layout();
+        let (arena, directory, own_bytes) = (&views.tracked, views.directory.as_ref(), views.own_bytes);
         let peers = &views.peers;
-        let mut frames = Frames { arena, twins, shape, me: self.me, offers, peers, own_bytes };
-        step(self, chunk, &mut frames, marks)
+        let mut memory = ChunkMemory { arena, twins, layout, me: self.me, directory, peers, own_bytes };
+        step(self, table, &mut memory, lists)
     }
 
     /// A step of the chunk with this page begins; its lock is held. It may take notes out of the kernel, so from now on a close that does not see them
     /// there must wait for the step's end. It may offer pages, which others take before it ends: a close must heed that too.
-    pub(crate) fn asks_for_a_close(&self, page: PageNo) {
-        self.asks[((page - self.region.first) / CHUNK_PAGES) as usize].fetch_or(Asks::IN_A_STEP, Ordering::SeqCst);
+    pub(crate) fn request_close(&self, page: PageNo) {
+        self.pending_work[((page - self.region.first) / CHUNK_PAGES) as usize]
+            .fetch_or(PendingWork::IN_A_STEP, Ordering::SeqCst);
     }
 
     /// The step has ended; the lock is still held.
-    pub(crate) fn note_asks(&self, page: PageNo, asks: Asks) {
-        self.asks[((page - self.region.first) / CHUNK_PAGES) as usize].store(asks.bits(), Ordering::Release);
+    pub(crate) fn note_pending_work(&self, page: PageNo, pending_work: PendingWork) {
+        self.pending_work[((page - self.region.first) / CHUNK_PAGES) as usize]
+            .store(pending_work.bits(), Ordering::Release);
     }
 
     /// What the chunk with this page has to be asked for.
-    fn asks(&self, page: PageNo) -> Asks {
+    fn pending_work(&self, page: PageNo) -> PendingWork {
         let index = ((page - self.region.first) / CHUNK_PAGES) as usize;
-        Asks::of(self.asks.get(index).map_or(0, |kept| kept.load(Ordering::Acquire)))
+        PendingWork::of(self.pending_work.get(index).map_or(0, |kept| kept.load(Ordering::Acquire)))
     }
 
     /// Whether the chunk with this page exists.
-    pub(crate) fn has_cell(&self, page: PageNo) -> bool {
+    pub(crate) fn has_slot(&self, page: PageNo) -> bool {
         self.chunks.get(((page - self.region.first) / CHUNK_PAGES) as usize).is_some_and(|c| c.get().is_some())
     }
 
@@ -272,12 +275,12 @@ impl Known {
 
     /// Whether something of it was flushed of which no interval has told yet.
     pub(crate) fn has_flushed(&self) -> bool {
-        self.cells().any(|cell| cell.lock().chunk.has_flushed())
+        self.slots().any(|cell| cell.lock().table.has_flushed())
     }
 
     /// A page that is being fetched, if there is one.
     fn awaited(&self) -> Option<PageNo> {
-        self.cells().find_map(|cell| cell.lock().chunk.awaited())
+        self.slots().find_map(|cell| cell.lock().table.awaited())
     }
 
     /// Under `msi`: whether nothing is under way around any unit, as seen from here.
@@ -286,27 +289,27 @@ impl Known {
     }
 
     /// The chunks that exist.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = &Mutex<Cell>> {
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Mutex<PageTableSlot>> {
         self.chunks.iter().filter_map(|c| c.get()).map(|c| &**c)
     }
 
     /// Under `msi`: unit `index`.
-    pub(crate) fn unit(&self, index: u32) -> Option<&Mutex<Single>> {
+    pub(crate) fn unit(&self, index: u32) -> Option<&Mutex<MsiUnit>> {
         let block = self.units.get((index / BLOCK_UNITS) as usize)?;
         let block = block.get_or_init(|| (0..BLOCK_UNITS).map(|_| OnceLock::new()).collect());
         let cell = block.get((index % BLOCK_UNITS) as usize)?;
-        let new = || Box::new(Mutex::new(Single::new(Unit::new(self.home_of_unit(index) == self.me))));
+        let new = || Box::new(Mutex::new(MsiUnit::new(Unit::new(self.home_of_unit(index) == self.me))));
         Some(cell.get_or_init(new))
     }
 
     /// Under `msi`: unit `index`, if anybody here has had to do with it.
-    pub(crate) fn unit_if_used(&self, index: u32) -> Option<&Mutex<Single>> {
+    pub(crate) fn unit_if_used(&self, index: u32) -> Option<&Mutex<MsiUnit>> {
         let block = self.units.get((index / BLOCK_UNITS) as usize)?.get()?;
         block.get((index % BLOCK_UNITS) as usize)?.get().map(|unit| &**unit)
     }
 
     /// Under `msi`: the units that anybody here has had to do with, and their indices.
-    pub(crate) fn used_units(&self) -> impl Iterator<Item = (u32, &Mutex<Single>)> {
+    pub(crate) fn used_units(&self) -> impl Iterator<Item = (u32, &Mutex<MsiUnit>)> {
         let blocks = (0..).zip(&self.units).filter_map(|(at, block)| Some((at * BLOCK_UNITS, block.get()?)));
         blocks.flat_map(|(first, block)| (first..).zip(block).filter_map(|(index, unit)| Some((index, &**unit.get()?))))
     }
@@ -326,8 +329,8 @@ impl Known {
 /// The regions.
 #[derive(Debug)]
 pub(crate) struct Table {
-    regions: RwLock<BTreeMap<PageNo, Arc<Known>>>,
-    graves: Mutex<Graves>,
+    regions: RwLock<BTreeMap<PageNo, Arc<RegionState>>>,
+    freed_regions: Mutex<FreedRegions>,
     pool: Twins,
     me: NodeId,
     nodes: usize,
@@ -340,7 +343,7 @@ impl Table {
     pub(crate) fn new(me: NodeId, nodes: usize, config: &Config, pool: Twins) -> Table {
         Table {
             regions: RwLock::default(),
-            graves: Mutex::default(),
+            freed_regions: Mutex::default(),
             pool,
             me,
             nodes,
@@ -355,7 +358,7 @@ impl Table {
     }
 
     /// The region with this page.
-    pub(crate) fn find(&self, page: PageNo) -> Option<Arc<Known>> {
+    pub(crate) fn find(&self, page: PageNo) -> Option<Arc<RegionState>> {
         let regions = self.regions.read();
         let (_, known) = regions.range(..=page).next_back()?;
         (page < known.region.first + known.region.pages).then(|| known.clone())
@@ -363,15 +366,15 @@ impl Table {
 
     /// The chunks that begin at these pages, as far as regions have them, in one look at the table; each with what it
     /// has to be asked for.
-    pub(crate) fn chunks_at(&self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, Asks)> {
+    pub(crate) fn chunks_at(&self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, PendingWork)> {
         let regions = self.regions.read();
-        let mut last: Option<&Arc<Known>> = None;
+        let mut last: Option<&Arc<RegionState>> = None;
         let chunk = |first: &PageNo| {
             if last.is_none_or(|known| !known.region.range().contains(first)) {
                 last = regions.range(..=*first).next_back().map(|(_, known)| known);
             }
             last.filter(|known| known.region.range().contains(first))
-                .map(|known| (*first..known.chunk_end(*first), known.asks(*first)))
+                .map(|known| (*first..known.chunk_end(*first), known.pending_work(*first)))
         };
         let mut chunks = Vec::with_capacity(firsts.len());
         chunks.extend(firsts.iter().filter_map(chunk));
@@ -389,21 +392,25 @@ impl Table {
         let Some(known) = self.find(page) else { return Err(self.next_after(page)) };
         match known.region.part() {
             Part::Guarded | Part::Lines => Err(Some(known.region.range().end)),
-            Part::Tracked if known.has_cell(page) => Ok(known.chunk_around(page)),
+            Part::Tracked if known.has_slot(page) => Ok(known.chunk_around(page)),
             Part::Tracked => Err(Some(known.chunk_end(page))),
         }
     }
 
     /// The region that begins at or before this page, for messages about accesses beyond it.
-    pub(crate) fn before(&self, page: PageNo) -> Option<Arc<Known>> {
+    pub(crate) fn before(&self, page: PageNo) -> Option<Arc<RegionState>> {
         self.regions.read().range(..=page).next_back().map(|(_, known)| known.clone())
     }
 
     /// A region in use with an address whose lower 32 bits are these, and that address; `address_of` says where a page
     /// is. Allocates nothing, and gives up where the table is being changed.
-    pub(crate) fn with_low_half(&self, low: u32, address_of: impl Fn(PageNo) -> usize) -> Option<(Arc<Known>, usize)> {
+    pub(crate) fn with_low_half(
+        &self,
+        low: u32,
+        address_of: impl Fn(PageNo) -> usize,
+    ) -> Option<(Arc<RegionState>, usize)> {
         let regions = self.regions.try_read()?;
-        let here = |known: &&Arc<Known>| {
+        let here = |known: &&Arc<RegionState>| {
             let start = address_of(known.region.first);
             let at = start + (low.wrapping_sub(start as u32) as usize);
             (!known.is_freed() && ((at - start) as u64) < known.region.bytes).then_some(at)
@@ -412,7 +419,7 @@ impl Table {
     }
 
     /// Takes in news of a region; `None` when it was known or overlaps another.
-    pub(crate) fn add(&self, region: Region) -> Option<Arc<Known>> {
+    pub(crate) fn add(&self, region: Region) -> Option<Arc<RegionState>> {
         let mut regions = self.regions.write();
         let end = region.first + region.pages;
         let clash =
@@ -423,7 +430,7 @@ impl Table {
         if region.engine.has_several_writers() {
             self.tracked.store(true, Ordering::Release);
         }
-        let known = Arc::new(Known::new(region, self));
+        let known = Arc::new(RegionState::new(region, self));
         regions.insert(known.region.first, known.clone());
         Some(known)
     }
@@ -434,21 +441,21 @@ impl Table {
     }
 
     /// A region was freed in this epoch. May its addresses be used again when there are no others?
-    pub(crate) fn bury(&self, epoch: u32, pages: Range<PageNo>, again: bool) {
-        self.graves.lock().add(epoch, pages, again);
+    pub(crate) fn retire_region(&self, epoch: u32, pages: Range<PageNo>, again: bool) {
+        self.freed_regions.lock().add(epoch, pages, again);
     }
 
     /// An epoch has begun: forgets most of regions that were freed long ago; gives their pages.
     pub(crate) fn forget_freed(&self, epoch: u32) -> Vec<Range<PageNo>> {
         let mut fallen = Vec::new();
-        self.graves.lock().fall(epoch, |first| self.is_awaited(first), &mut fallen);
+        self.freed_regions.lock().fall(epoch, |first| self.is_awaited(first), &mut fallen);
         self.forget(&fallen)
     }
 
     /// As [`Table::forget_freed`], of all regions that were freed two barriers ago.
     pub(crate) fn forget_all_freed(&self, epoch: u32) -> Vec<Range<PageNo>> {
         let mut fallen = Vec::new();
-        self.graves.lock().all_fall(epoch, |first| self.is_awaited(first), &mut fallen);
+        self.freed_regions.lock().all_fall(epoch, |first| self.is_awaited(first), &mut fallen);
         self.forget(&fallen)
     }
 
@@ -459,35 +466,36 @@ impl Table {
 
     /// A page of a freed region that is being fetched, if there is one.
     pub(crate) fn awaited_of_freed(&self) -> Option<PageNo> {
-        let kept: Vec<PageNo> = self.graves.lock().kept().collect();
+        let kept: Vec<PageNo> = self.freed_regions.lock().kept().collect();
         kept.into_iter().find_map(|first| self.find(first)?.awaited())
     }
 
     /// Where so many pages of regions that were forgotten could be used again: the first place within a range.
     pub(crate) fn place_again(&self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
-        self.graves.lock().place(within, pages, align)
+        self.freed_regions.lock().place(within, pages, align)
     }
 
     /// As [`Table::place_again`]; no other thread gets the place until it is used or put back.
     pub(crate) fn take_place_again(&self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
-        self.graves.lock().take_place(within, pages, align)
+        self.freed_regions.lock().take_place(within, pages, align)
     }
 
     /// A place that was taken is not used after all.
     pub(crate) fn put_back_place(&self, pages: Range<PageNo>) {
-        self.graves.lock().put_back(pages);
+        self.freed_regions.lock().put_back(pages);
     }
 
     /// Whether nothing is known of these pages, or nothing but that they were freed and may be used again.
     pub(crate) fn is_unused(&self, pages: &Range<PageNo>) -> bool {
         let regions = self.regions.read();
         let last = regions.range(..pages.end).next_back();
-        last.is_none_or(|(_, known)| known.region.range().end <= pages.start) && self.graves.lock().may_be_used(pages)
+        last.is_none_or(|(_, known)| known.region.range().end <= pages.start)
+            && self.freed_regions.lock().may_be_used(pages)
     }
 
     /// These pages are used again.
     pub(crate) fn reuse(&self, pages: &Range<PageNo>) {
-        self.graves.lock().reuse(pages);
+        self.freed_regions.lock().reuse(pages);
     }
 
     fn forget(&self, fallen: &[PageNo]) -> Vec<Range<PageNo>> {
@@ -500,19 +508,19 @@ impl Table {
 
     /// All pages in a row around this one of regions that were forgotten, if its own was.
     pub(super) fn forgotten_around(&self, page: PageNo) -> Option<Range<PageNo>> {
-        self.graves.lock().fallen_around(page)
+        self.freed_regions.lock().fallen_around(page)
     }
 
     /// Whether the memory with this page was freed here.
     pub(crate) fn is_freed(&self, page: PageNo) -> bool {
         match self.find(page) {
             Some(known) => known.freed.load(Ordering::Acquire),
-            None => self.graves.lock().has_fallen(page),
+            None => self.freed_regions.lock().has_fallen(page),
         }
     }
 
     /// All regions, in the order of their addresses.
-    pub(crate) fn all(&self) -> Vec<Arc<Known>> {
+    pub(crate) fn all(&self) -> Vec<Arc<RegionState>> {
         self.regions.read().values().cloned().collect()
     }
 
@@ -521,7 +529,7 @@ impl Table {
         &self,
         views: &super::Views,
         page: PageNo,
-        step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut Marks) -> R,
+        step: impl FnOnce(&RegionState, &mut PageTable, &mut ChunkMemory<'_>, &mut ListMembership) -> R,
     ) -> Option<R> {
         let known = self.find(page).filter(|k| k.region.engine.has_several_writers())?;
         Some(known.step(views, page, step))
@@ -538,7 +546,7 @@ mod tests {
     fn table() -> Table {
         Table {
             regions: RwLock::default(),
-            graves: Mutex::default(),
+            freed_regions: Mutex::default(),
             pool: Twins::new(),
             me: NodeId(0),
             nodes: 2,
@@ -570,15 +578,15 @@ mod tests {
             thread::scope(|scope| {
                 scope.spawn(|| {
                     both.wait();
-                    known.cell(known.region.first);
+                    known.slot(known.region.first);
                 });
                 both.wait();
                 known.declare_read_only();
                 if known.begin_freeing() {
-                    known.cells().for_each(|cell| cell.lock().chunk.begin_freed());
+                    known.slots().for_each(|cell| cell.lock().table.begin_freed());
                 }
             });
-            let told = known.cells().map(|cell| format!("{:?}", cell.lock().chunk)).collect::<String>();
+            let told = known.slots().map(|cell| format!("{:?}", cell.lock().table)).collect::<String>();
             assert!(told.contains("read_only: true") && told.contains("freed: true"), "round {round}: {told}");
         }
     }
@@ -587,12 +595,17 @@ mod tests {
     fn a_chunk_in_the_midst_of_a_step_has_its_writes_and_its_takers_looked_for() {
         let (table, region) = (table(), region(512));
         let known = table.add(region).expect("nothing lies there");
-        let asked =
-            || table.chunks_at(&[512, 1024]).into_iter().map(|(_, asks)| (asks.close, asks.heed)).collect::<Vec<_>>();
+        let asked = || {
+            table
+                .chunks_at(&[512, 1024])
+                .into_iter()
+                .map(|(_, pending_work)| (pending_work.close, pending_work.gets))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(asked(), [(false, false); 2]);
-        known.asks_for_a_close(1024);
+        known.request_close(1024);
         assert_eq!(asked(), [(false, false), (true, true)]);
-        known.note_asks(1024, Asks::default());
+        known.note_pending_work(1024, PendingWork::default());
         assert_eq!(asked(), [(false, false); 2]);
     }
 }

@@ -110,7 +110,7 @@ impl Thread {
 
     fn begin_loop(&self, total: u64, chunk: u64) -> Arc<Part> {
         // One thread at a time sits here.
-        let number = self.seat().loops.fetch_add(1, Ordering::Relaxed);
+        let number = self.thread_slot().loops.fetch_add(1, Ordering::Relaxed);
         let threads = self.node.threads();
         let begin = || {
             let batch = Batch { items: 0..0, over: false, sizes: Batches::new(threads), since: Time(0) };

@@ -1,7 +1,7 @@
 //! Ranges of elements that are lent to the program as plain memory.
 
 use super::Thread;
-use super::access::read_part;
+use super::object_access::read_part;
 use crate::error::{Error, Result};
 use crate::node::Waiting;
 use crate::object::Object;
@@ -240,7 +240,7 @@ impl Thread {
         let mut bytes = vec![0; range.len() * element];
         self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
             self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes[part.clone()]))?;
-            self.node.gather(self.slot, object, unit, offset, &bytes[part]);
+            self.node.combine_write(self.slot, object, unit, offset, &bytes[part]);
             Ok(())
         })
     }

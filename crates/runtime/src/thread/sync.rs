@@ -1,10 +1,10 @@
 //! Barriers, reductions, locks and flags as a thread calls them.
 
 use super::Thread;
+use crate::collective_gate::CollectiveGate;
 use crate::error::{Error, Result};
 use crate::names::Named;
 use crate::node::Waiting;
-use crate::sections::Sections;
 use comem_protocol::ids::{FlagId, LockId};
 use comem_protocol::sync::lock::Acquire;
 use comem_protocol::sync::mismatch::Mismatch;
@@ -81,7 +81,7 @@ impl Thread {
         self.tell_packed()?;
         self.operation(|| {
             self.slow_down();
-            self.node.tell_gathered(self.slot, self.slot);
+            self.node.send_combined_of(self.slot, self.slot);
             self.let_pins_go();
             let slot = self.slot;
             let coherent = self.is_coherent(what);
@@ -206,9 +206,9 @@ impl Thread {
     /// When this thread holds the lock already.
     pub fn try_lock_blocking(&self, lock: LockId) -> Result<()> {
         // What others ask for is looked at when the lock is released, or by who waits for it.
-        self.node.tell_gathered(self.slot, self.slot);
+        self.node.send_combined_of(self.slot, self.slot);
         self.counters().lock_acquires.add(1);
-        match &self.node.sections {
+        match &self.node.gate {
             None if self.takes_at_once(lock)? => {}
             None => self.takes_later(lock)?,
             Some(sections) => self.lock_in_section(sections, lock)?,
@@ -236,7 +236,7 @@ impl Thread {
 
     /// A lock last held here: no message, and no clock either. Whether it is one, and is held now.
     fn retakes(&self, lock: LockId) -> Result<bool> {
-        if !self.node.lock_room(lock).retake(lock, self.slot) {
+        if !self.node.lock_shard(lock).reacquire_local(lock, self.slot) {
             return Ok(false);
         }
         if self.node.awaits_diffs() {
@@ -247,7 +247,7 @@ impl Thread {
     }
 
     /// Acquires a lock where another thread of the node may make a collective call meanwhile.
-    fn lock_in_section(&self, sections: &Sections, lock: LockId) -> Result<()> {
+    fn lock_in_section(&self, sections: &CollectiveGate, lock: LockId) -> Result<()> {
         loop {
             let entry = self.begin_section(sections)?;
             match self.takes_at_once(lock) {
@@ -276,7 +276,7 @@ impl Thread {
     fn fetch_lock(&self, lock: LockId) -> Result<()> {
         self.operation(|| {
             let slot = self.slot;
-            if self.node.lock_room(lock).holds(lock, slot) {
+            if self.node.lock_shard(lock).holds(lock, slot) {
                 return Err(Error::Misuse(format!(
                     "thread {} acquires lock {}, which it holds already; locks are not reentrant",
                     self.id(),
@@ -303,7 +303,7 @@ impl Thread {
             }
             self.slow_down();
             self.let_pins_go();
-            while !self.node.lock_room(lock).holds(lock, slot) {
+            while !self.node.lock_shard(lock).holds(lock, slot) {
                 self.wait(Waiting::Lock(lock))?;
             }
             if asked {
@@ -328,14 +328,14 @@ impl Thread {
     /// When this thread does not hold the lock.
     pub fn try_unlock(&self, lock: LockId) -> Result<()> {
         self.node.serve_at_call(self.slot, Some(lock));
-        self.node.tell_gathered(self.slot, self.slot);
+        self.node.send_combined_of(self.slot, self.slot);
         match self.node.lock_tables() {
             Some(tables) if self.lets_go(tables, lock)? => {}
             Some(_) => return Err(self.holds_it_not(lock)),
-            None if self.node.lock_room(lock).put_down(lock, self.slot, || self.node.mark()) => {}
+            None if self.node.lock_shard(lock).release_local(lock, self.slot, || self.node.mark()) => {}
             None => self.give_lock(lock)?,
         }
-        self.node.sections.iter().for_each(|sections| self.end_section(sections));
+        self.node.gate.iter().for_each(|sections| self.end_section(sections));
         self.has_lock_no_more();
         Ok(())
     }
@@ -364,9 +364,9 @@ impl Thread {
     /// # Errors
     /// When this thread holds the lock already, or a node is lost.
     pub fn try_lock_lazily(&self, lock: LockId) -> Result<()> {
-        self.node.widen_for_good(lock);
+        self.node.require_full_notices_always(lock);
         self.try_lock_blocking(lock)?;
-        if self.node.is_narrow(lock) { self.catch_up(lock) } else { Ok(()) }
+        if self.node.has_partial_notices(lock) { self.catch_up(lock) } else { Ok(()) }
     }
 
     /// Learns what the token of a lock that this thread holds did not bring.
@@ -388,7 +388,7 @@ impl Thread {
     /// # Errors
     /// When this thread does not hold the lock.
     pub fn try_unlock_widely(&self, lock: LockId) -> Result<()> {
-        self.node.widen(lock);
+        self.node.require_full_notices(lock);
         self.try_unlock(lock)
     }
 
@@ -413,11 +413,11 @@ impl Thread {
     /// Raises a flag to `value`, unless it is that high already.
     pub fn flag_set(&self, flag: FlagId, value: u64) {
         self.operation(|| {
-            self.node.tell_gathered(self.slot, self.slot);
+            self.node.send_combined_of(self.slot, self.slot);
             self.releasing(|| {
                 self.stepping(|out| self.node.with_flags(flag, Some(self.slot), out, |f, cx| f.set(cx, flag, value)));
             });
-            self.wait_for_the_line();
+            self.wait_for_send_queue();
         });
     }
 
@@ -441,7 +441,7 @@ impl Thread {
             }
             self.let_pins_go();
             let reached = loop {
-                if let Some(reached) = self.node.flag_room(flag).arrived(flag, value) {
+                if let Some(reached) = self.node.flag_shard(flag).arrived(flag, value) {
                     break reached;
                 }
                 self.wait(Waiting::Flag(flag, value))?;

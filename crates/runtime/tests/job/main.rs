@@ -5,13 +5,13 @@ mod by_hand;
 mod callers;
 mod cores;
 mod cuts;
-mod desks;
 mod forged;
 mod launcher;
 mod locks;
 mod mail;
 mod packets;
 mod roles;
+mod sync_objects;
 
 use launcher::{Outcome, start};
 use std::time::Duration;

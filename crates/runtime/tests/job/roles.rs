@@ -1,6 +1,6 @@
 //! What the nodes of the test jobs do.
 
-use crate::{barriers, callers, cores, cuts, desks, locks, mail, packets};
+use crate::{barriers, callers, cores, cuts, locks, mail, packets, sync_objects};
 use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, SemaphoreId, Thread};
 
 pub fn play(role: &str) {
@@ -91,10 +91,10 @@ pub fn play(role: &str) {
         "cores" => cores::play(&comem),
         "stray" => cores::stray(&comem),
         "narrow-way" => packets::narrow_the_way(&comem),
-        "desks" => desks::play(&comem),
-        "many-said" => desks::say_much(&comem),
-        "said-while-one-waits" => desks::say_much_while_a_neighbour_waits(&comem),
-        "asked" => desks::ask_where_it_waits(&comem),
+        "desks" => sync_objects::play(&comem),
+        "many-said" => sync_objects::say_much(&comem),
+        "said-while-one-waits" => sync_objects::say_much_while_a_neighbour_waits(&comem),
+        "asked" => sync_objects::ask_where_it_waits(&comem),
         "called-and-joined" => callers::joined(&comem),
         "called-under-a-lock" => callers::holding_a_lock(&comem),
         "within-itself" => comem.run(|_| {
@@ -104,7 +104,7 @@ pub fn play(role: &str) {
         "called-behind-a-scope" => callers::behind_a_scope(&comem),
         "called-behind-the-first" => callers::behind_the_first(&comem),
         "called-at-barriers" => callers::at_barriers(&comem),
-        "asked-about-locks" => desks::ask_while_a_lock_is_held(&comem),
+        "asked-about-locks" => sync_objects::ask_while_a_lock_is_held(&comem),
         _ => {}
     }
     if let Err(error) = comem.finish() {

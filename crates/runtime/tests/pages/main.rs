@@ -4,19 +4,19 @@
 //! |---|---|
 //! | [`matrix`] | which engines, detectors, shapes and networks a scenario runs under |
 //! | [`placement`], [`order`], [`sharing`], [`blocks`], [`pages`], [`globals`] | scenarios with one right answer everywhere |
-//! | [`again`] | addresses of freed memory, used again |
+//! | [`address_reuse`] | addresses of freed memory, used again |
 //! | [`beside`] | threads that go on while another one of their node is in a collective call |
 //! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |
 //! | [`counts`] | what a step costs, exactly: messages, faults, requests |
 //! | [`homes`] | how many homes may come to a node |
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
-//! | [`single`] | pages under `msi`: accesses across two, very many, freed ones |
+//! | [`msi_pages`] | pages under `msi`: accesses across two, very many, freed ones |
 //! | [`names`] | a million names of locks |
 //! | [`notices`] | more notices than fit the datagrams of a message |
 //! | [`wrong`] | programs that do what they must not |
 //! | [`seccomp`] | systems that forbid what the fast detectors need |
 
-mod again;
+mod address_reuse;
 mod beside;
 mod blocks;
 mod counts;
@@ -29,6 +29,7 @@ mod hosts;
 mod launcher;
 mod limits;
 mod matrix;
+mod msi_pages;
 mod names;
 mod notices;
 mod order;
@@ -37,7 +38,6 @@ mod placement;
 mod regions;
 mod seccomp;
 mod sharing;
-mod single;
 mod stress;
 mod wrong;
 
@@ -63,7 +63,7 @@ fn node() {
     });
     let parts = [
         matrix::play,
-        again::play,
+        address_reuse::play,
         counts::play,
         limits::play,
         globals::play,
@@ -73,7 +73,7 @@ fn node() {
         wrong::play,
         beside::play,
         regions::play,
-        single::play,
+        msi_pages::play,
     ];
     assert!(parts.iter().any(|play| play(&comem, &role)), "there is no role {role}");
     let (node, threads) = (comem.node(), comem.threads());

@@ -8,9 +8,9 @@
 //! meeting of the writer's own, a lock that the writer held as it wrote, or their being on one node orders the two; else it may return any earlier value.
 //! Where two writes are not ordered so, either may last until a barrier has passed.
 
-mod desk;
+mod sync_objects;
 
-use self::desk::Desk;
+use self::sync_objects::SyncObjects;
 use comem_protocol::ids::{FlagId, LockId};
 use comem_protocol::sync::rwlock::RwLockId;
 use std::collections::BTreeMap;
@@ -85,7 +85,7 @@ pub struct Judge {
     barriers: BTreeMap<u32, Clock>,
     /// What comes of the numbers that the threads bring to each.
     sums: BTreeMap<u32, u64>,
-    desk: Desk,
+    sync_objects: SyncObjects,
     /// Whether loads and races are judged; else loads are only written down.
     judges: bool,
     /// What each thread has loaded: the word and its value.
@@ -116,7 +116,7 @@ impl Judge {
             flags: BTreeMap::new(),
             barriers: BTreeMap::new(),
             sums: BTreeMap::new(),
-            desk: Desk::default(),
+            sync_objects: SyncObjects::default(),
             judges: true,
             loads: vec![Vec::new(); threads],
             violations: Vec::new(),

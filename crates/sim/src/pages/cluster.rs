@@ -310,7 +310,7 @@ impl Cluster {
     fn take(&mut self, node: NodeId, t: usize, mut take: Take, out: &mut Outbox) -> Turn {
         let home = take.home.index();
         if !take.met {
-            take.met = self.nodes[home].pages.desk.meets(&take.needs) || !Rule::TakersLookForTheirNeeds.on();
+            take.met = self.nodes[home].pages.home_queue.meets(&take.needs) || !Rule::TakersLookForTheirNeeds.on();
             // Some nodes cannot see the home's memory.
             if !take.met || self.rng.below(3) == 0 {
                 take.left = std::mem::take(&mut take.units).into_iter().rev().collect();
@@ -670,7 +670,7 @@ fn describe(message: &Incoming) -> String {
 fn contents(nodes: &[Node], judge: &Judge, layout: &Layout) -> Option<String> {
     let freed = |page: &PageNo| nodes.iter().any(|n| n.pages.freed.iter().any(|range| range.contains(page)));
     for page in (0..layout.pages()).filter(|page| !freed(page)) {
-        let chunk = |n: &Node| n.pages.chunks.iter().find(|c| c.shape().first + c.shape().pages > page).cloned();
+        let chunk = |n: &Node| n.pages.chunks.iter().find(|c| c.layout().first + c.layout().pages > page).cloned();
         let tables: Vec<_> = nodes.iter().filter_map(|n| chunk(n).map(|c| (n, c))).collect();
         let homes = tables.iter().filter(|(_, c)| c.is_home(page)).count();
         let untouched =

@@ -7,7 +7,7 @@ use super::program::Programs;
 use crate::scenario::panicked;
 use crate::schedule::quiet;
 use comem_protocol::coherence::pages::PageEngine;
-use comem_protocol::coherence::pages::chunk::Ahead;
+use comem_protocol::coherence::pages::page_table::PrefetchPlan;
 use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
 use comem_protocol::ids::NodeId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,7 +57,7 @@ impl Ways {
             all_found: false,
             cache_pages: u32::MAX,
             homes_max: i64::MAX,
-            ahead: Ahead { units: 1, stride: 1, known: 1, claims: false },
+            ahead: PrefetchPlan { units: 1, stride: 1, known: 1, claims: false },
             fetches_ahead: true,
             takes: self.takes,
             wants: false,

@@ -4,7 +4,7 @@ use super::layout::Layout;
 use super::memory::PAGE_WORDS;
 use super::node::{Node, Pages};
 use super::program::{Op, Programs};
-use comem_protocol::coherence::pages::chunk::Flush;
+use comem_protocol::coherence::pages::page_table::DiffSink;
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::{PageMemory, PageNo};
 use comem_protocol::faults::Rng;
@@ -52,7 +52,7 @@ pub fn append(programs: &mut Programs, layout: &Layout, rng: &mut Rng) {
 /// There is nothing left to flush.
 struct NoFlush;
 
-impl Flush for NoFlush {
+impl DiffSink for NoFlush {
     fn diff(&mut self, _: NodeId, _: PageNo, _: &[u8]) {}
 }
 
@@ -72,7 +72,7 @@ impl Pages {
     pub(super) fn drop_region(&mut self, region: &Region) {
         self.freed.push(region.range());
         for at in 0..self.chunks.len() {
-            if region.range().contains(&self.chunks[at].shape().first) {
+            if region.range().contains(&self.chunks[at].layout().first) {
                 self.with(at, |chunk, cx| chunk.free(cx, &mut NoFlush));
             }
         }
@@ -84,8 +84,8 @@ impl Pages {
 /// What is left of freed regions although all that was on its way has come, and two barriers have passed.
 pub(super) fn remains(node: &Node) -> Option<String> {
     let Pages { me, chunks, memory, freed, .. } = &node.pages;
-    for chunk in chunks.iter().filter(|chunk| freed.iter().any(|range| range.contains(&chunk.shape().first))) {
-        let shape = chunk.shape();
+    for chunk in chunks.iter().filter(|chunk| freed.iter().any(|range| range.contains(&chunk.layout().first))) {
+        let shape = chunk.layout();
         let page = (shape.first..shape.first + shape.pages).find(|page| memory.is_mapped(*page));
         if let Some(page) = page {
             return Some(format!("{me}: page {page} was freed and is mapped"));

@@ -1,6 +1,6 @@
 //! Where the memory of a run is and how it is kept.
 
-use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Shape};
+use comem_protocol::coherence::pages::page_table::{ChunkLayout, PageTable, PrefetchPlan};
 use comem_protocol::coherence::pages::region::{Homes, Region};
 use comem_protocol::coherence::pages::{PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
@@ -29,7 +29,7 @@ pub struct Layout {
     /// With so many pages that have come to a node to stay, no more do.
     pub homes_max: i64,
     /// What is fetched with a faulting unit.
-    pub ahead: Ahead,
+    pub ahead: PrefetchPlan,
     /// Whether a node fetches ahead after a barrier.
     pub fetches_ahead: bool,
     /// Whether homes offer pages, and others take them without asking.
@@ -77,12 +77,12 @@ impl Layout {
         self.region_of(page).filter(|r| r.homes.migrate()).map(|r| r.unit_of(page))
     }
 
-    pub(super) fn chunks(&self, me: NodeId) -> Vec<Chunk> {
+    pub(super) fn chunks(&self, me: NodeId) -> Vec<PageTable> {
         let mut chunks = Vec::new();
         for (region, write_detection) in &self.regions {
             let step = (self.chunk_pages / region.unit_pages()).max(1) * region.unit_pages();
             for first in region.range().step_by(step as usize) {
-                let shape = Shape {
+                let shape = ChunkLayout {
                     first,
                     pages: step.min(region.range().end - first),
                     unit_pages: region.unit_pages(),
@@ -90,13 +90,13 @@ impl Layout {
                     write_detection: *write_detection,
                     engine: region.engine,
                 };
-                let mut chunk = Chunk::new(me, shape, |page| region.home_of(page, self.nodes));
-                chunk.set_push_after(self.pushes.unwrap_or(u8::MAX));
-                chunk.set_group_after(1);
+                let mut table = PageTable::new(me, shape, |page| region.home_of(page, self.nodes));
+                table.set_push_after(self.pushes.unwrap_or(u8::MAX));
+                table.set_group_after(1);
                 if self.compares {
-                    chunk.set_many(0);
+                    table.set_many(0);
                 }
-                chunks.push(chunk);
+                chunks.push(table);
             }
         }
         chunks

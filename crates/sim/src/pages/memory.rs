@@ -295,12 +295,12 @@ impl PageMemory for Memory {
         }
     }
 
-    fn disregard(&mut self, pages: Range<PageNo>) {
+    fn untrack(&mut self, pages: Range<PageNo>) {
         self.moment();
         self.each(pages).iter_mut().for_each(|p| p.regarded = false);
     }
 
-    fn regard(&mut self, pages: Range<PageNo>) {
+    fn track(&mut self, pages: Range<PageNo>) {
         self.moment();
         self.each(pages).iter_mut().for_each(|p| p.regarded = true);
     }

@@ -6,7 +6,7 @@
 //! | [`layout`] | where the memory of a run is and how it is kept |
 //! | [`memory`] | a node's memory and page table |
 //! | [`program`] | what the threads do, made by seed: programs without races |
-//! | [`node`], [`thread`], [`desk`] | a node: the production machines, joined as the runtime joins them |
+//! | [`node`], [`thread`], [`sync_objects`] | a node: the production machines, joined as the runtime joins them |
 //! | [`frees`] | regions that are freed while nodes go on |
 //! | [`cluster`] | nodes, network and virtual time |
 //! | [`agenda`] | what happens next: by virtual time, or by a schedule |
@@ -18,7 +18,6 @@
 pub mod agenda;
 pub mod check;
 pub mod cluster;
-pub mod desk;
 pub mod explore;
 pub mod frees;
 pub mod layout;
@@ -27,4 +26,5 @@ pub mod node;
 pub mod program;
 pub mod scenario;
 pub mod small;
+pub mod sync_objects;
 pub mod thread;

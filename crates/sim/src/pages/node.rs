@@ -5,8 +5,8 @@ mod active;
 mod effects;
 mod homes;
 mod payload;
-mod rooms;
 mod schedule;
+mod state;
 
 use self::active::Active;
 use super::layout::Layout;
@@ -14,19 +14,19 @@ use super::memory::{Claims, Memory, PAGE_WORDS, Progress};
 use super::thread::Thread;
 use crate::schedule::Scheduled;
 use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op, Request};
-use comem_protocol::coherence::pages::chunk::atomic::Place;
-use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault};
-use comem_protocol::coherence::pages::desk::Desk;
-use comem_protocol::coherence::pages::era::Era;
-use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
-use comem_protocol::coherence::pages::migrate::Migration;
+use comem_protocol::coherence::pages::home_queue::HomeQueue;
+use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
+use comem_protocol::coherence::pages::migration::Migration;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::coherence::pages::node::diffs::DiffBatch;
-use comem_protocol::coherence::pages::node::invalidate::{end_copy, fetch_again};
+use comem_protocol::coherence::pages::node::invalidate::{fetch_again, invalidate_copy};
 use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
-use comem_protocol::coherence::pages::push::{Picked, Stash};
+use comem_protocol::coherence::pages::page_table::atomic::Place;
+use comem_protocol::coherence::pages::page_table::{Fault, PageTable, PrefetchPlan};
+use comem_protocol::coherence::pages::push::{PushBuffer, PushedPages};
 use comem_protocol::coherence::pages::serve;
-use comem_protocol::coherence::pages::wire::{self, DiffsHead, Fetch, Need};
+use comem_protocol::coherence::pages::sync_phase::SyncPhase;
+use comem_protocol::coherence::pages::wire::{self, DiffsHead, Fetch, RequiredDiff};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{LockId, NodeId, Slot};
@@ -37,7 +37,7 @@ use comem_protocol::rules::Rule;
 use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
-use comem_protocol::sync::{self, Last, Mark};
+use comem_protocol::sync::{self, IntervalMark, LockTail};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
@@ -68,18 +68,18 @@ impl Diffs {
 pub struct Pages {
     pub(super) me: NodeId,
     pub(super) layout: Arc<Layout>,
-    pub(super) chunks: Vec<Chunk>,
+    pub(super) chunks: Vec<PageTable>,
     pub(super) active: Active,
     pub(super) memory: Memory,
-    pub(super) ledger: Ledger,
+    pub(super) intervals: IntervalState,
     /// How many intervals have begun to end.
     closes: u64,
     /// Copies that have ended since the last barrier.
     ended: Vec<Range<PageNo>>,
-    era: Era,
-    pub(super) needs: Needs,
-    pub(super) desk: Desk,
-    pub(super) stash: Stash,
+    sync_phase: SyncPhase,
+    pub(super) needs: RequiredDiffs,
+    pub(super) home_queue: HomeQueue,
+    pub(super) push_buffer: PushBuffer,
     /// Regions that were freed.
     pub(super) freed: Vec<Range<PageNo>>,
     /// Pages sent unasked, and pages that came so and were used.
@@ -89,7 +89,7 @@ pub struct Pages {
     migration: Migration,
     pub(super) tally: Tally,
     /// What a thread's fault came to while another thread was in the ledger, and what the home must have applied.
-    pub(super) faults: Vec<Option<(Fault, Vec<Need>)>>,
+    pub(super) faults: Vec<Option<(Fault, Vec<RequiredDiff>)>>,
     /// The application thread whose step it is.
     pub(super) caller: Option<Slot>,
     /// What leaves before the step's other messages: diffs.
@@ -111,9 +111,9 @@ pub struct Pages {
 
 /// What nodes lay open of locks to each other.
 #[derive(Debug, Default)]
-pub(super) struct LaidOpen {
+pub(super) struct PublishedTails {
     /// Who asked last, and whether the token lies out there.
-    last: BTreeMap<LockId, Last>,
+    last: BTreeMap<LockId, LockTail>,
     /// What a token tells that lies out at a node.
     told: BTreeMap<(LockId, NodeId), Vec<u8>>,
 }
@@ -125,12 +125,12 @@ pub(super) struct Open {
     claims: Claims,
 }
 
-type Queues = Arc<Mutex<LaidOpen>>;
+type Queues = Arc<Mutex<PublishedTails>>;
 
 impl Pages {
     fn new(me: NodeId, layout: &Arc<Layout>, open: &Open, seed: u64) -> Pages {
-        let mut ledger = Ledger::new(me, layout.engine);
-        layout.regions.iter().for_each(|(region, _)| ledger.hear_of(region.engine));
+        let mut intervals = IntervalState::new(me, layout.engine);
+        layout.regions.iter().for_each(|(region, _)| intervals.on_region(region.engine));
         let chunks = layout.chunks(me);
         Pages {
             me,
@@ -140,13 +140,13 @@ impl Pages {
             memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed)
                 .with_claims(layout.takes.then(|| open.claims.clone()))
                 .with_all_found(layout.all_found),
-            ledger,
-            closes: Mark::FIRST.0,
+            intervals,
+            closes: IntervalMark::FIRST.0,
             ended: Vec::new(),
-            era: Era::default(),
-            needs: Needs::default(),
-            desk: Desk::new(),
-            stash: Stash::default(),
+            sync_phase: SyncPhase::default(),
+            needs: RequiredDiffs::default(),
+            home_queue: HomeQueue::new(),
+            push_buffer: PushBuffer::default(),
             freed: Vec::new(),
             pushed: (0, 0),
             carried: (0, 0),
@@ -167,15 +167,15 @@ impl Pages {
     }
 
     fn chunk_of(&self, page: PageNo) -> Option<usize> {
-        let within = |c: &Chunk| (c.shape().first..c.shape().first + c.shape().pages).contains(&page);
+        let within = |c: &PageTable| (c.layout().first..c.layout().first + c.layout().pages).contains(&page);
         self.chunks.iter().position(within)
     }
 
     /// A step of one chunk.
-    pub(super) fn with<R>(&mut self, at: usize, step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R) -> R {
-        let Pages { me, caller, era, memory, side, tally, chunks, active, .. } = self;
+    pub(super) fn with<R>(&mut self, at: usize, step: impl FnOnce(&mut PageTable, &mut pages::Context<'_>) -> R) -> R {
+        let Pages { me, caller, sync_phase, memory, side, tally, chunks, active, .. } = self;
         active.step_begins(*caller, at);
-        let mut cx = pages::Context { me: *me, caller: *caller, era: *era, memory, out: side, tally };
+        let mut cx = pages::Context { me: *me, caller: *caller, sync_phase: *sync_phase, memory, out: side, tally };
         let result = step(&mut chunks[at], &mut cx);
         if chunks[at].may_be_dirty() {
             active.step_ends(*caller, at);
@@ -184,11 +184,11 @@ impl Pages {
     }
 
     /// Whoever takes this step is in the ledger.
-    pub(super) fn in_ledger<R>(&mut self, step: impl FnOnce(&mut Pages, &mut Ledger) -> R) -> R {
-        let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new(self.me, self.layout.engine));
-        let result = step(self, &mut ledger);
+    pub(super) fn in_ledger<R>(&mut self, step: impl FnOnce(&mut Pages, &mut IntervalState) -> R) -> R {
+        let mut intervals = std::mem::replace(&mut self.intervals, IntervalState::new(self.me, self.layout.engine));
+        let result = step(self, &mut intervals);
         self.active.goes_on(self.caller);
-        self.ledger = ledger;
+        self.intervals = intervals;
         result
     }
 
@@ -203,8 +203,8 @@ impl Pages {
 
     /// Another node stores its diffs into this one's memory by itself; `false`, and nothing done, where it must send them.
     pub(super) fn put(&mut self, writer: NodeId, serial: u64, diffs: &[u8]) -> bool {
-        let before = Need { writer, serial: serial - 1 };
-        let in_order = before.serial == 0 || self.desk.meets(&[before]);
+        let before = RequiredDiff { writer, serial: serial - 1 };
+        let in_order = before.serial == 0 || self.home_queue.meets(&[before]);
         if !in_order && Rule::PutsKeepTheirOrder.on() {
             return false;
         }
@@ -214,7 +214,7 @@ impl Pages {
                 self.failure = Some(format!("{writer} put what is no diff of page {page}"));
             }
         }
-        self.desk.applied(writer, serial);
+        self.home_queue.applied(writer, serial);
         true
     }
 
@@ -241,8 +241,8 @@ impl Pages {
         let caller = self.caller.replace(Slot::thread(t));
         // Some faults claim and some do not; in regions of one kind none.
         let claims = self.rng.below(2) == 0 && self.layout.has_claims(access.page) && self.has_room_for_homes();
-        let ahead = Ahead { claims, ..self.layout.ahead };
-        if self.chunks[at].is_told_of(access.page) && Rule::MappedChunksAreListedFirst.on() {
+        let ahead = PrefetchPlan { claims, ..self.layout.ahead };
+        if self.chunks[at].may_need_notices(access.page) && Rule::MappedChunksAreListedFirst.on() {
             self.active.put(at);
         }
         let fault = self.with(at, |c, cx| c.fault(cx, Slot::thread(t), access.page, kind, ahead));
@@ -254,17 +254,17 @@ impl Pages {
     }
 
     /// Thread `t` asks for these pages and waits: where it asks for one unit, and no other thread could see it, that is mapped already.
-    pub(super) fn map_early(&mut self, t: usize, runs: &[Range<PageNo>], claim: bool) {
+    pub(super) fn premap(&mut self, t: usize, runs: &[Range<PageNo>], claim: bool) {
         let ([run], Some(access)) = (runs, *self.memory.access(t)) else { return };
         let Some(at) = self.chunk_of(access.page) else { return };
         let lone = self.layout.threads == 1 || !Rule::LoneThreadsMapEarly.on();
         if lone && !claim && self.chunks[at].unit_of(access.page) == *run {
-            self.with(at, |chunk, cx| chunk.map_early(cx, run));
+            self.with(at, |chunk, cx| chunk.premap(cx, run));
         }
     }
 
     /// What a fetch asks for, read when its units are in state `Fetching`: else a notice between the two would be missed.
-    pub(super) fn needs_of(&self, fault: &Fault) -> Vec<Need> {
+    pub(super) fn needs_of(&self, fault: &Fault) -> Vec<RequiredDiff> {
         match fault {
             Fault::Fetch { home, .. } => self.needs.at(*home),
             _ => Vec::new(),
@@ -301,19 +301,19 @@ impl Pages {
     /// another lock had left. What was written before a critical section is then in an interval of its own.
     fn may_close_early(&mut self) {
         let chunks = self.active.chunks();
-        if !self.layout.closes_early || !self.ledger.may_close() || chunks.is_empty() {
+        if !self.layout.closes_early || !self.intervals.may_close() || chunks.is_empty() {
             return;
         }
-        let first = self.chunks[chunks[self.rng.below(chunks.len() as u64) as usize]].shape().first;
-        self.in_ledger(|pages, ledger| close_tables(pages, ledger, (&[first], false), CloseReason::Else));
+        let first = self.chunks[chunks[self.rng.below(chunks.len() as u64) as usize]].layout().first;
+        self.in_ledger(|pages, intervals| close_tables(pages, intervals, (&[first], false), CloseReason::Else));
     }
 
     /// Another thread that closes an interval lays aside what is around this page, now and then.
-    pub(super) fn lay_aside(&mut self, page: PageNo) {
+    pub(super) fn untrack_idle(&mut self, page: PageNo) {
         if self.layout.idles && self.rng.below(8) == 0 {
             let run = page.saturating_sub(self.rng.below(3) as u32)..page + 1 + self.rng.below(3) as u32;
             each_table(self, [run].iter(), |pages, parts| {
-                pages.step(parts[0].start, |c, cx| c.lay_aside(cx, &parts[0]));
+                pages.step(parts[0].start, |c, cx| c.untrack_idle(cx, &parts[0]));
             });
         }
     }
@@ -325,15 +325,21 @@ impl Pages {
     }
 
     /// This node's copy of a page ends, and a fetch of it is void.
-    pub(super) fn end_copy(&mut self, page: PageNo) {
-        self.in_ledger(|pages, ledger| end_copy(pages, ledger, page));
+    pub(super) fn invalidate_copy(&mut self, page: PageNo) {
+        self.in_ledger(|pages, intervals| invalidate_copy(pages, intervals, page));
     }
 
     /// Asks a word's home to add to it.
-    pub(super) fn ask_to_add(&mut self, home: NodeId, needs: &[Need], (word, number): (usize, u64), out: &mut Outbox) {
+    pub(super) fn ask_to_add(
+        &mut self,
+        home: NodeId,
+        needs: &[RequiredDiff],
+        (word, number): (usize, u64),
+        out: &mut Outbox,
+    ) {
         let atomic = Atomic { kind: Kind::U64, op: Op::Add, operand: number, expected: 0 };
         let (page, offset) = ((word / PAGE_WORDS) as PageNo, (word % PAGE_WORDS * 8) as u16);
-        let request = Request { epoch: self.ledger.epoch(), page, offset, atomic, needs: needs.to_vec() };
+        let request = Request { epoch: self.intervals.epoch(), page, offset, atomic, needs: needs.to_vec() };
         let mut body = Vec::new();
         request.emit(&mut body);
         out.send(Target::Request { node: home, origin: outbox::Origin::Caller }, &Message::Atomic { body: &body });
@@ -342,36 +348,37 @@ impl Pages {
     /// An atomic operation of this node on the page was carried out at its home.
     pub(super) fn atomic_is_done(&mut self, page: PageNo) {
         let Some(at) = self.chunk_of(page) else { return };
-        self.stash.void(&(page..page + 1));
+        self.push_buffer.void(&(page..page + 1));
         if self.with(at, |c, _| c.atomic_done(page)) {
-            self.end_copy(page);
+            self.invalidate_copy(page);
         }
     }
 
     /// Gives up copies when there are too many.
     pub(super) fn evict(&mut self) {
-        let cached: u32 = self.chunks.iter().map(Chunk::cached_pages).sum();
+        let cached: u32 = self.chunks.iter().map(PageTable::cached_pages).sum();
         if cached < self.layout.cache_pages {
             return;
         }
         let first = self.rng.below(u64::from(self.layout.pages())) as u32;
         let run = first..(first + 1 + self.rng.below(4) as u32).min(self.layout.pages());
-        self.in_ledger(|pages, ledger| {
+        self.in_ledger(|pages, intervals| {
             let mut batch = DiffBatch::default();
             each_table(pages, [run].iter(), |pages, parts| {
                 let at = (parts[0].start, serve::Listing::AsBefore);
-                pages.diff_step(at, (&mut batch, ledger), |c, cx, sink| c.evict(cx, &parts[0], sink));
+                pages.diff_step(at, (&mut batch, intervals), |c, cx, sink| c.evict(cx, &parts[0], sink));
             });
-            batch.send(pages, ledger);
+            batch.send(pages, intervals);
         });
     }
 
     /// Installs what was picked from the stash.
-    pub(super) fn install(&mut self, picked: &[Picked]) {
+    pub(super) fn install(&mut self, pushed: &[PushedPages]) {
         let mut out = Outbox::new();
-        let (of_homes, with_tokens): (Vec<Picked>, Vec<Picked>) = picked.iter().cloned().partition(|p| p.from_home);
-        self.pushed.1 += serve::take_picked(self, &of_homes, &mut out);
-        self.carried.1 += serve::take_picked(self, &with_tokens, &mut out);
+        let (of_homes, with_tokens): (Vec<PushedPages>, Vec<PushedPages>) =
+            pushed.iter().cloned().partition(|p| p.from_home);
+        self.pushed.1 += serve::install_pushed(self, &of_homes, &mut out);
+        self.carried.1 += serve::install_pushed(self, &with_tokens, &mut out);
     }
 
     /// Asks a home for pages whose units are in state `Fetching`.
@@ -379,22 +386,22 @@ impl Pages {
         &mut self,
         home: NodeId,
         claim: bool,
-        (needs, runs): (Vec<Need>, Vec<Range<PageNo>>),
+        (needs, runs): (Vec<RequiredDiff>, Vec<Range<PageNo>>),
         out: &mut Outbox,
     ) {
-        let fetch = Fetch { epoch: self.ledger.epoch(), claim, direct: false, needs, runs: runs.into() };
+        let fetch = Fetch { epoch: self.intervals.epoch(), claim, direct: false, needs, runs: runs.into() };
         let mut body = Vec::new();
         fetch.emit(&mut body);
         out.send(Target::Request { node: home, origin: outbox::Origin::Caller }, &Message::Fetch { body: &body });
     }
 
     /// Begins to fetch again what acquires and a barrier ended the copies of; gives the requests made.
-    pub(super) fn fetch_ahead(&mut self, out: &mut Outbox) -> Vec<(NodeId, Vec<Need>)> {
+    pub(super) fn fetch_ahead(&mut self, out: &mut Outbox) -> Vec<(NodeId, Vec<RequiredDiff>)> {
         let (ended, mut asked) = (std::mem::take(&mut self.ended), Vec::new());
         for (home, runs) in fetch_again(self, &ended, |_| 6).into_all() {
-            let (picked, runs) = serve::pick(self, home, runs);
+            let (pushed, runs) = serve::pick(self, home, runs);
             self.others_act();
-            self.install(&picked);
+            self.install(&pushed);
             if runs.is_empty() {
                 continue;
             }
@@ -413,7 +420,7 @@ pub struct Node {
     pub(super) threads: Vec<Thread>,
     pub(super) locks: Locks,
     pub(super) flags: Flags,
-    pub(super) desk: sync::desk::Desk,
+    pub(super) objects: sync::objects::SyncObjects,
     pub(super) barrier: Barrier,
     /// Threads of this node at the barrier.
     pub(super) at_barrier: usize,
@@ -433,7 +440,7 @@ impl Node {
             pages: Pages::new(me, layout, open, seed),
             locks: Locks::new(),
             flags: Flags::new(),
-            desk: sync::desk::Desk::new(),
+            objects: sync::objects::SyncObjects::new(),
             barrier: Barrier::new(me, layout.nodes, threads.len()).for_notices(free_bytes),
             threads,
             at_barrier: 0,
@@ -476,7 +483,7 @@ impl Node {
         if let Some(left) = crate::schedule::left_over(&self.pages.schedule) {
             return Some(format!("{}: {left}", self.pages.me));
         }
-        let kept = self.pages.desk.kept();
+        let kept = self.pages.home_queue.kept();
         (kept > 0).then(|| format!("{}: {kept} messages still lie on the desk", self.pages.me))
     }
 
@@ -502,14 +509,14 @@ impl Node {
         step(&mut self.flags, &mut cx)
     }
 
-    pub(super) fn on_desk<R>(
+    pub(super) fn on_sync_objects<R>(
         &mut self,
         caller: Option<Slot>,
         out: &mut Outbox,
-        step: impl FnOnce(&mut sync::desk::Desk, &mut sync::Context<'_>) -> R,
+        step: impl FnOnce(&mut sync::objects::SyncObjects, &mut sync::Context<'_>) -> R,
     ) -> R {
         let (me, nodes) = (self.pages.me, self.pages.layout.nodes);
         let mut cx = sync::Context { me, nodes, caller, payload: &mut self.pages, out };
-        step(&mut self.desk, &mut cx)
+        step(&mut self.objects, &mut cx)
     }
 }

@@ -3,15 +3,15 @@
 //! Words of one page belong to different threads and locks on purpose, so that several nodes write the same page at the same
 //! time.
 
-mod desk;
+mod sync_objects;
 
 use super::memory::PAGE_WORDS;
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId};
 use comem_protocol::sync::condition::ConditionId;
-use comem_protocol::sync::meeting::MeetingId;
 use comem_protocol::sync::rwlock::RwLockId;
 use comem_protocol::sync::semaphore::SemaphoreId;
+use comem_protocol::sync::subset_barrier::SubsetBarrierId;
 
 /// One step of a thread's program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ pub enum Op {
     /// Wake all of them.
     Broadcast(ConditionId),
     /// Wait until so many threads have come here.
-    Meet(MeetingId, u32),
+    BarrierOf(SubsetBarrierId, u32),
     /// Free the region with this place in the layout.
     Free(usize),
     /// Compute for so long, in nanoseconds.

@@ -7,7 +7,7 @@ use super::program::{self, Kind, Maker};
 use crate::scenario::panicked;
 use crate::schedule;
 use comem_protocol::coherence::pages::PageEngine;
-use comem_protocol::coherence::pages::chunk::Ahead;
+use comem_protocol::coherence::pages::page_table::PrefetchPlan;
 use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
 use comem_protocol::faults::{FaultSpec, Rng};
 use comem_protocol::ids::NodeId;
@@ -162,7 +162,7 @@ impl Scenario {
             all_found: false,
             cache_pages: if rng.below(3) == 0 { rng.between(1, 5) as u32 } else { u32::MAX },
             homes_max: i64::MAX,
-            ahead: Ahead {
+            ahead: PrefetchPlan {
                 units: rng.between(1, 3) as usize,
                 stride: [1, 1, -1, 2][rng.below(4) as usize],
                 known: rng.between(1, 5) as usize,

@@ -1,13 +1,13 @@
 //! The small programs whose orders of events are gone through ([`explore`](super::explore)).
 
-mod desk;
+mod sync_objects;
 
 use super::explore::{Case, Ways};
 use super::layout::Layout;
 use super::memory::PAGE_WORDS;
 use super::program::{Op, Programs};
 use comem_protocol::coherence::pages::PageEngine;
-use comem_protocol::coherence::pages::chunk::Ahead;
+use comem_protocol::coherence::pages::page_table::PrefetchPlan;
 use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::ids::{FlagId, LockId, NodeId};
 use std::sync::Arc;
@@ -71,18 +71,18 @@ pub fn cases(ways: Ways) -> Vec<Case> {
             "between pages that are shared",
             Layout {
                 chunk_pages: 4,
-                ahead: Ahead { units: 2, stride: 2, known: 1, claims: false },
+                ahead: PrefetchPlan { units: 2, stride: 2, known: 1, claims: false },
                 ..ways.layout(2, 1, 3, Homes::Cyclic(1))
             },
             alone(between_shared()),
         ),
         case("acquired lazily", ways.layout(3, 1, 2, on()), alone(lazily())),
-        case("posted", ways.layout(3, 1, 1, on()), desk::posted()),
-        case("handed on by a semaphore", ways.layout(3, 1, 1, on()), desk::handed()),
-        case("read and written", ways.layout(3, 1, 1, on()), desk::read_and_written()),
-        case("signalled", ways.layout(3, 1, 2, on()), desk::signalled()),
-        case("reduced", ways.layout(2, 1, 1, on()), desk::reduced()),
-        case("met", ways.layout(3, 1, 1, on()), desk::met()),
+        case("posted", ways.layout(3, 1, 1, on()), sync_objects::posted()),
+        case("handed on by a semaphore", ways.layout(3, 1, 1, on()), sync_objects::handed()),
+        case("read and written", ways.layout(3, 1, 1, on()), sync_objects::read_and_written()),
+        case("signalled", ways.layout(3, 1, 2, on()), sync_objects::signalled()),
+        case("reduced", ways.layout(2, 1, 1, on()), sync_objects::reduced()),
+        case("met", ways.layout(3, 1, 1, on()), sync_objects::met()),
     ]
 }
 

@@ -7,20 +7,20 @@ use super::program::Op;
 use crate::schedule::Scheduled;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::atomic::Answer;
-use comem_protocol::coherence::pages::chunk::Fault;
-use comem_protocol::coherence::pages::chunk::atomic::Place;
-use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::intervals::IntervalState;
 use comem_protocol::coherence::pages::node::sync::{Opening, arrive, home_is_fresh};
-use comem_protocol::coherence::pages::push::Picked;
+use comem_protocol::coherence::pages::page_table::Fault;
+use comem_protocol::coherence::pages::page_table::atomic::Place;
+use comem_protocol::coherence::pages::push::PushedPages;
 use comem_protocol::coherence::pages::serve;
-use comem_protocol::coherence::pages::wire::Need;
+use comem_protocol::coherence::pages::wire::RequiredDiff;
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::rules::Rule;
 use comem_protocol::sync::lock::Acquire;
 use comem_protocol::sync::reduce::{Number, Operator, Reduction};
 use comem_protocol::time::{Span, Time};
-use comem_protocol::wire::message::{Collective, Wish};
+use comem_protocol::wire::message::{Collective, SyncRequest};
 use std::ops::Range;
 
 /// Every reduction here is of one number.
@@ -34,19 +34,19 @@ pub(super) enum Phase {
     /// Its access is under way.
     Access,
     /// Its fault has begun a fetch; asks the home.
-    Ask { home: NodeId, needs: Vec<Need>, runs: Vec<Range<PageNo>>, claim: bool },
+    Ask { home: NodeId, needs: Vec<RequiredDiff>, runs: Vec<Range<PageNo>>, claim: bool },
     /// Its fault has begun a fetch of what nobody may have touched; claims it in the home's table.
-    Claim { home: NodeId, needs: Vec<Need>, runs: Vec<Range<PageNo>> },
+    Claim { home: NodeId, needs: Vec<RequiredDiff>, runs: Vec<Range<PageNo>> },
     /// Its fault has begun a fetch; takes from the home what that offers.
     Take(Take),
     /// Has found pages that were sent unasked; installs them, and asks for the rest.
-    Picked { home: NodeId, needs: Vec<Need>, picked: Vec<Picked>, left: Vec<Range<PageNo>>, claim: bool },
+    Picked { home: NodeId, needs: Vec<RequiredDiff>, pushed: Vec<PushedPages>, left: Vec<Range<PageNo>>, claim: bool },
     /// Waits for pages that it asked for itself.
     Asked,
     /// Waits for pages that another thread asked for.
     Joined,
     /// Has asked a word's home to add to it.
-    Atomic(NodeId, Vec<Need>),
+    Atomic(NodeId, Vec<RequiredDiff>),
     /// Waits for a lock.
     Lock,
     /// Waits for a flag.
@@ -62,9 +62,9 @@ pub(super) enum Phase {
     /// Has acquired; waits for the diffs of home pages that were announced.
     Home,
     /// Has asked a desk for this.
-    Wished(Wish),
+    Requested(SyncRequest),
     /// Has been answered; waits for the diffs of home pages that were announced.
-    Answered(Wish),
+    Answered(SyncRequest),
     /// Has joined a condition's waiters and let the lock go; asks for the signal.
     LetGo,
     /// Has been signalled; acquires the lock.
@@ -75,7 +75,7 @@ pub(super) enum Phase {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Take {
     pub(super) home: NodeId,
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Vec<RequiredDiff>,
     pub(super) claim: bool,
     /// Units that were not looked at yet, the next one last.
     pub(super) units: Vec<Range<PageNo>>,
@@ -124,7 +124,7 @@ pub struct Thread {
     /// Requests for pages that are not answered yet.
     pub(super) outstanding: usize,
     /// What the homes were asked to have applied.
-    asked: Vec<(NodeId, Vec<Need>)>,
+    asked: Vec<(NodeId, Vec<RequiredDiff>)>,
     /// Its access only finds out whose a page is.
     touches: bool,
     /// What a home has answered to its atomic operation.
@@ -199,9 +199,9 @@ impl Node {
             }
             Op::Widen(lock) => {
                 match self.locks.holds(lock, Slot::thread(t)) {
-                    true => self.pages.ledger.widen(lock),
+                    true => self.pages.intervals.require_full_notices(lock),
                     false => {
-                        self.pages.ledger.widen_for_good(lock);
+                        self.pages.intervals.require_full_notices_always(lock);
                         self.threads[t].lazily = true;
                     }
                 }
@@ -225,7 +225,7 @@ impl Node {
                 self.threads[t].at += 1;
                 Turn::Thinks(span)
             }
-            _ => self.at_desk(t, op, judge, out),
+            _ => self.at_sync_object(t, op, judge, out),
         }
     }
 
@@ -257,11 +257,11 @@ impl Node {
                 let adds = matches!(self.threads[t].program[self.threads[t].at], Op::Add(..));
                 let access = Access { page, word: word % PAGE_WORDS, store, adds, progress: Progress::Wanted };
                 *self.pages.memory.access(t) = Some(access);
-                self.pages.lay_aside(page);
+                self.pages.untrack_idle(page);
                 self.goes_to(t, Phase::Access)
             }
             Phase::Ask { home, needs, runs, claim } => {
-                self.pages.map_early(t, &runs, claim);
+                self.pages.premap(t, &runs, claim);
                 self.pages.ask(home, claim, (needs.clone(), runs), out);
                 self.threads[t].asked.push((home, needs));
                 self.threads[t].outstanding = 1;
@@ -275,8 +275,8 @@ impl Node {
                 }
                 self.takes(t, home, needs, (runs, true))
             }
-            Phase::Picked { home, needs, picked, left, claim } => {
-                self.pages.install(&picked);
+            Phase::Picked { home, needs, pushed, left, claim } => {
+                self.pages.install(&pushed);
                 if left.is_empty() {
                     self.pages.retry(t);
                     return self.goes_to(t, Phase::Access);
@@ -325,13 +325,13 @@ impl Node {
         match self.threads[t].phase.clone() {
             Phase::Begin => match self.pages.place_of_atomic(page) {
                 Place::Here => self.access(t, word, Some(number), judge, out),
-                Place::Unsettled => {
+                Place::Unclaimed => {
                     self.threads[t].touches = true;
                     self.access(t, word, None, judge, out)
                 }
                 Place::At(home) => self.ask_to_add(t, home, (word, number), out),
                 Place::AtAfterCopy(home) => {
-                    self.pages.end_copy(page);
+                    self.pages.invalidate_copy(page);
                     self.ask_to_add(t, home, (word, number), out)
                 }
             },
@@ -373,8 +373,8 @@ impl Node {
         match fault {
             Some((Fault::Fetch { home, runs, claim }, needs)) => {
                 if self.pages.layout.pushes.is_some() {
-                    let (picked, left) = serve::pick(&mut self.pages, home, runs);
-                    return self.goes_to(t, Phase::Picked { home, needs, picked, left, claim });
+                    let (pushed, left) = serve::pick(&mut self.pages, home, runs);
+                    return self.goes_to(t, Phase::Picked { home, needs, pushed, left, claim });
                 }
                 if !self.pages.layout.takes {
                     return self.goes_to(t, Phase::Ask { home, needs, runs, claim });
@@ -393,7 +393,13 @@ impl Node {
         }
     }
 
-    fn takes(&mut self, t: usize, home: NodeId, needs: Vec<Need>, (runs, claim): (Vec<Range<PageNo>>, bool)) -> Turn {
+    fn takes(
+        &mut self,
+        t: usize,
+        home: NodeId,
+        needs: Vec<RequiredDiff>,
+        (runs, claim): (Vec<Range<PageNo>>, bool),
+    ) -> Turn {
         let units = self.pages.units_of(&runs).into_iter().rev().collect();
         let (marked, left, met) = (None, Vec::new(), false);
         self.goes_to(t, Phase::Take(Take { home, needs, claim, units, marked, left, met }))
@@ -438,11 +444,11 @@ impl Node {
                 }
             },
             Phase::CatchUp => {
-                if self.threads[t].lazily && self.pages.ledger.is_narrow(lock) {
+                if self.threads[t].lazily && self.pages.intervals.has_partial_notices(lock) {
                     if self.on_locks(Some(slot), out, |l, cx| l.catch_up(cx, lock)) {
                         return Some(Turn::Sleeps);
                     }
-                    self.pages.ledger.has_caught_up(lock);
+                    self.pages.intervals.has_caught_up(lock);
                 }
                 Some(self.goes_to(t, Phase::Home))
             }
@@ -491,7 +497,7 @@ impl Node {
             Phase::Begin => self.arrive(now, t, (what, number), judge, out),
             Phase::Opening(epoch, Opening::Open) => self.finish_opening(t, epoch, out),
             Phase::Opening(epoch, opening) => {
-                let next = self.pages.in_ledger(|pages, ledger| opening.next(pages, ledger));
+                let next = self.pages.in_ledger(|pages, intervals| opening.next(pages, intervals));
                 self.goes_to(t, Phase::Opening(epoch, next))
             }
             Phase::Ahead if self.threads[t].outstanding > 0 => Turn::Sleeps,
@@ -515,7 +521,7 @@ impl Node {
             }
             Phase::Home => Turn::Sleeps,
             Phase::Barrier(epoch) if self.barrier.is_open(what, epoch) == Ok(true) => {
-                let has_opened = self.pages.ledger.epoch() > epoch && !self.opening && !self.renewing;
+                let has_opened = self.pages.intervals.epoch() > epoch && !self.opening && !self.renewing;
                 if has_opened || !what.is_coherent() {
                     return self.goes_to(t, Phase::Home);
                 }
@@ -525,7 +531,9 @@ impl Node {
                 self.opening = true;
                 let notices = self.barrier.notices().to_vec();
                 let in_place = self.pages.layout.fetches_ahead;
-                let begin = |pages: &mut Pages, ledger: &mut Ledger| Opening::begin(pages, ledger, &notices, in_place);
+                let begin = |pages: &mut Pages, intervals: &mut IntervalState| {
+                    Opening::begin(pages, intervals, &notices, in_place)
+                };
                 let opening = self.pages.in_ledger(begin);
                 self.goes_to(t, Phase::Opening(epoch, opening))
             }
@@ -552,7 +560,7 @@ impl Node {
         if self.at_barrier == self.threads.len() {
             self.at_barrier = 0;
             if what.is_coherent() {
-                self.pages.in_ledger(|pages, ledger| arrive(pages, ledger, false, &mut notices));
+                self.pages.in_ledger(|pages, intervals| arrive(pages, intervals, false, &mut notices));
             }
         }
         match self.barrier.arrive(now, Slot::thread(t), what, (number, &notices), out) {
@@ -571,7 +579,7 @@ impl Node {
 
     /// The homes have migrated: what came from nodes that were here before can be done, and the other threads go on.
     fn finish_opening(&mut self, t: usize, epoch: u32, out: &mut Outbox) -> Turn {
-        self.pages.desk.open(epoch + 1);
+        self.pages.home_queue.open(epoch + 1);
         if let Err(why) = serve::rerun(&mut self.pages, out) {
             self.pages.failure = Some(why.to_string());
         }

@@ -41,14 +41,14 @@
 //! A node that has no room gives copies back ([`Unit::give_back`]): `GiveBack`, with the bytes of a copy in M or of the keeper's, is answered by
 //! `GiveBackDone`, and the copy serves what the home asks until then.
 //!
-//! [`unit`] is the side of the cache, [`directory`] the side of the home; [`hold`] says how long a page stays for the access that it came for.
+//! [`unit`] is the side of the cache, [`directory`] the side of the home; [`residency`] says how long a page stays.
 
 pub mod directory;
-pub mod hold;
 pub mod ping_pong;
+pub mod residency;
 mod unit;
 
-pub use unit::{Back, Begin, Unit};
+pub use unit::{Begin, Unit, WriteBack};
 
 #[cfg(test)]
 mod tests;

@@ -5,19 +5,19 @@
 //! coming others have. If these bytes of a page have none in common, the page is shared falsely.
 //!
 //! Most units travel little, and cost a count. One that has left [`FROM`] times is watched: its bytes are kept and
-//! compared, for [`LOOKS`] times, or until it was found shared falsely [`ENOUGH`] times. After some more travels it is
-//! watched again, for programs have phases. A store of the value that was there is not seen.
+//! compared, for [`TRAVELS_WATCHED`] times, or until it was found shared falsely [`FALSE_SHARING_ENOUGH`] times. After
+//! some more travels it is watched again, for programs have phases. A store of the value that was there is not seen.
 
 use crate::coherence::pages::PAGE_BYTES;
 
 /// A unit that has left so often is watched.
 pub const FROM: u16 = 4;
 /// So many travels of a unit are looked at in a row.
-pub const LOOKS: u16 = 64;
+pub const TRAVELS_WATCHED: u16 = 64;
 /// Before it is watched again, it leaves so often.
 pub const REST: u16 = 1024;
 /// A page that was shared falsely so often is known, and watched no more.
-pub const ENOUGH: u64 = 64;
+pub const FALSE_SHARING_ENOUGH: u64 = 64;
 
 /// Words of marks for a page: a bit for each byte.
 const MARKS: usize = PAGE_BYTES / 64;
@@ -72,13 +72,13 @@ impl PingPong {
             watched.judge(&mut self.times);
             watched.looks += 1;
         }
-        if self.watched.as_ref().is_none_or(|watched| watched.looks >= LOOKS) || self.is_known() {
+        if self.watched.as_ref().is_none_or(|watched| watched.looks >= TRAVELS_WATCHED) || self.is_known() {
             (self.watched, self.left, self.rest) = (None, 0, REST);
         }
     }
 
     fn is_known(&self) -> bool {
-        self.times.iter().any(|times| *times >= ENOUGH)
+        self.times.iter().any(|times| *times >= FALSE_SHARING_ENOUGH)
     }
 
     /// The pages of the unit that were shared falsely, by their places in it, and how often each was.
@@ -166,7 +166,11 @@ mod tests {
     #[test]
     fn what_is_known_is_watched_no_more_and_what_was_looked_at_in_vain_rests() {
         let known = travels(1000, 1, 0, 8);
-        assert!(known.watched.is_none() && found(&known) == [(0, u64::from(LOOKS) - 1)], "{:?}", found(&known));
+        assert!(
+            known.watched.is_none() && found(&known) == [(0, u64::from(TRAVELS_WATCHED) - 1)],
+            "{:?}",
+            found(&known)
+        );
         let vain = travels(100, 1, 8, 8);
         assert!(vain.watched.is_none() && vain.rest == REST);
         let later = travels(u64::from(REST) + 80, 1, 8, 8);

@@ -8,9 +8,9 @@ use crate::rules::Rule;
 use crate::wire::message::{Message, Ticket, Want};
 use std::collections::VecDeque;
 
-mod back;
+mod writeback;
 
-pub use back::Back;
+pub use writeback::WriteBack;
 
 /// The state of this node's copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

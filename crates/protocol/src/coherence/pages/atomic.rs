@@ -5,16 +5,16 @@
 //! home's threads may use the word meanwhile. Other nodes' copies of the page do not change. So that plain accesses
 //! stay right where synchronisation orders them:
 //!
-//! - An operation names the diffs that the home must have applied ([`Need`]), as a fetch does. Earlier plain stores,
-//!   its own node's among them, come before it.
+//! - An operation names the diffs that the home must have applied ([`RequiredDiff`]), as a fetch does. Earlier plain
+//!   stores, its own node's among them, come before it.
 //! - The node that asked ends its own copy of the page: what it reads plainly afterwards has the operation in it.
-//! - Its next interval names the page ([`Chunk::atomic_done`](super::chunk::Chunk::atomic_done)), once, however many
-//!   operations there were. Whoever acquires behind that release fetches the page again. An empty diff goes to the
-//!   home with it, whose serial tells copies that left the home before from those that left later.
+//! - Its next interval names the page ([`PageTable::atomic_done`](super::page_table::PageTable::atomic_done)), once,
+//!   however many operations there were. Whoever acquires behind that release fetches the page again. An empty diff
+//!   goes to the home with it, whose serial tells copies that left the home before from those that left later.
 //!
 //! Under `msi`, at the home itself and in jobs of one node the processor's instructions do the same on ordinary memory.
 
-use super::wire::{Need, emit_needs, take_needs};
+use super::wire::{RequiredDiff, emit_needs, take_needs};
 use super::{PAGE_BYTES, PageNo};
 use crate::wire::bytes::{Put, Reader, WireError};
 
@@ -159,7 +159,7 @@ pub struct Request {
     /// What is done.
     pub atomic: Atomic,
     /// What the home must have applied.
-    pub needs: Vec<Need>,
+    pub needs: Vec<RequiredDiff>,
 }
 
 impl Request {
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn requests_and_answers_survive_the_wire_and_are_refused_shortened() {
-        let needs = vec![Need { writer: NodeId(2), serial: 77 }];
+        let needs = vec![RequiredDiff { writer: NodeId(2), serial: 77 }];
         for kind in Kind::ALL {
             for op in Op::ALL {
                 let atomic = Atomic { kind, op, operand: 3, expected: u64::MAX };

@@ -5,14 +5,14 @@
 //! to another node; the pages written in it become *write notices*, which travel with the release, and whoever acquires invalidates
 //! its copies of them. (HLRC: section 2.2; Nautilus: section 2.1, after JIAJIA's lock-based protocol.)
 //!
-//! The two engines differ in which notices an acquire brings, and in that alone ([`history`]): under `hlrc` all that happened before
-//! the release (vector timestamps), under `scope` those of the critical sections of the same lock.
+//! The two engines differ in which notices an acquire brings, and in that alone ([`write_notices`]): under `hlrc` all
+//! that happened before the release (vector timestamps), under `scope` those of the critical sections of the same lock.
 //!
 //! | part | keeps | guarded by |
 //! |---|---|---|
-//! | [`chunk`] | the states of 512 pages and the only functions that change state, page table and twin together | a lock for each chunk |
-//! | [`ledger`] | intervals, serial numbers of what was sent to homes, and a [`book`] for each engine in use: timestamps, notices | one lock, held while an interval closes and while notices are applied |
-//! | [`desk`] | at a home: which diffs have been applied, what waits for more | one lock, held briefly |
+//! | [`page_table`] | the states of 512 pages, with their mappings and twins | a lock for each chunk |
+//! | [`intervals`] | intervals, serial numbers of diffs, a [`notice_log`] for each engine | one, held at a close and an acquire |
+//! | [`home_queue`] | at a home: which diffs have been applied, what waits for more | one lock, held briefly |
 //! | [`push`] | what was sent to this node unasked | one lock, held briefly |
 //! | [`sharing`] | at a home: who wrote where, for the report of false sharing | one lock, held briefly |
 //! | [`wire`] | the bytes of all that | |
@@ -33,7 +33,7 @@
 //!
 //! Where they cannot, a home sends pages that it has written to the nodes that would ask for them, before it arrives at a barrier ([`push`]).
 //!
-//! Pages of a critical section come with the lock's token from whoever has held it ([`carry`]).
+//! Pages of a critical section come with the lock's token from whoever has held it ([`piggyback`]).
 //!
 //! # Atomic operations
 //!
@@ -45,25 +45,25 @@
 //! migrate. What a node in a later epoch asks is answered when the asked node has come as far.
 
 pub mod atomic;
-pub mod book;
-pub mod carry;
-pub mod chunk;
-pub mod desk;
-pub mod era;
-pub mod history;
-pub mod ledger;
-pub mod migrate;
+pub mod fetch_batch;
+pub mod home_queue;
+pub mod intervals;
+pub mod migration;
 pub mod node;
-mod own;
+pub mod notice_log;
+pub mod page_table;
+pub mod piggyback;
 pub mod push;
 pub mod region;
-pub mod requests;
+mod scope_intervals;
 pub mod serve;
 pub mod sharing;
+pub mod sync_phase;
 pub mod wire;
+pub mod write_notices;
 
 use self::atomic::Atomic;
-use self::era::Era;
+use self::sync_phase::SyncPhase;
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
 use crate::outbox::Outbox;
@@ -180,9 +180,9 @@ pub trait PageMemory {
     fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>);
     /// What is written to these pages concerns nobody until they are mapped or protected again: who looks where
     /// something was written may leave them out.
-    fn disregard(&mut self, _pages: Range<PageNo>) {}
+    fn untrack(&mut self, _pages: Range<PageNo>) {}
     /// Mapped pages concern somebody again: what was written to them and not collected is found, however long ago that was.
-    fn regard(&mut self, _pages: Range<PageNo>) {}
+    fn track(&mut self, _pages: Range<PageNo>) {}
     /// A few words of the unit, whatever is being written there: if they change, the unit was written.
     fn sample(&mut self, _unit: Range<PageNo>) -> u32 {
         0
@@ -273,7 +273,7 @@ pub struct Context<'a> {
     /// The application thread that takes the step; `None` for the service thread.
     pub caller: Option<Slot>,
     /// How this node's intervals have ended lately.
-    pub era: Era,
+    pub sync_phase: SyncPhase,
     /// The memory here.
     pub memory: &'a mut dyn PageMemory,
     /// Where the effects go.

@@ -1,11 +1,11 @@
 //! Pages that their home sends before they are asked for.
 //!
 //! A barrier ends the copies of what their homes wrote, and nodes that had them in use ask for them again at once. A home sees who asks again
-//! every time ([`readers`](super::chunk)), and from then on sends such pages unasked: before it arrives at the barrier, all pages for a node in one
-//! message, which may lie until the barrier has opened there. What comes so is a hint. It may be lost, late or double; who has not got it
-//! asks as ever.
+//! every time ([`readers`](super::page_table)), and from then on sends such pages unasked: before it arrives at the
+//! barrier, all pages for a node in one message, which may lie until the barrier has opened there. What comes so is a
+//! hint. It may be lost, late or double; who has not got it asks as ever.
 //!
-//! The receiver's [`Stash`] keeps it apart from the page table:
+//! The receiver's [`PushBuffer`] keeps it apart from the page table:
 //!
 //! | event | in the stash |
 //! |---|---|
@@ -56,7 +56,7 @@ struct Kept {
 
 /// A run of pages out of the stash.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Picked {
+pub struct PushedPages {
     /// Which, as whole units.
     pub pages: Range<PageNo>,
     /// Whether their home sent them; else they came with a token.
@@ -65,14 +65,14 @@ pub struct Picked {
     at: usize,
 }
 
-impl Picked {
+impl PushedPages {
     /// Their bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.at..self.at + self.pages.len() * PAGE_BYTES]
     }
 
     /// Whether `next` stands right behind it.
-    fn goes_on_with(&self, next: &Picked) -> bool {
+    fn goes_on_with(&self, next: &PushedPages) -> bool {
         let end = self.at + self.pages.len() * PAGE_BYTES;
         let same = self.from_home == next.from_home && Arc::ptr_eq(&self.bytes, &next.bytes);
         same && self.pages.end == next.pages.start && end == next.at
@@ -81,7 +81,7 @@ impl Picked {
 
 /// What other nodes have sent this one unasked.
 #[derive(Clone, Debug, Default)]
-pub struct Stash {
+pub struct PushBuffer {
     /// The epoch of this node.
     epoch: u32,
     /// By the epoch that ends with the barrier, and home.
@@ -92,7 +92,7 @@ pub struct Stash {
     allocated: Vec<Range<PageNo>>,
 }
 
-impl Stash {
+impl PushBuffer {
     /// Whether nothing can be used.
     pub fn is_empty(&self) -> bool {
         self.here.is_empty()
@@ -182,7 +182,8 @@ impl Stash {
         self.allocated.iter().any(|new| new.start < pages.end && pages.start < new.end)
     }
 
-    /// These pages of `home` have come with a token ([`carry`](super::carry)) and can be used at once; their bytes begin at `at`.
+    /// These pages of `home` have come with a token ([`piggyback`](super::piggyback)) and can be used at once; their
+    /// bytes begin at `at`.
     pub(super) fn put(&mut self, home: NodeId, pages: &Range<PageNo>, bytes: &Arc<Vec<u8>>, at: usize) {
         if self.is_new(pages) {
             return;
@@ -217,37 +218,41 @@ impl Stash {
         }
     }
 
-    /// Takes what is here of these units, which are being fetched from `home`; appends it to `picked`, and to `left` what must be asked for. Nothing of them
-    /// stays.
+    /// Takes what is here of these units, which are being fetched from `home`; appends it to `pushed`, and to `left`
+    /// what must be asked for. Nothing of them stays.
     pub fn pick(
         &mut self,
         home: NodeId,
         units: &[Range<PageNo>],
-        picked: &mut Vec<Picked>,
+        pushed: &mut Vec<PushedPages>,
         left: &mut Vec<Range<PageNo>>,
     ) {
         for unit in units {
             match self.pick_unit(home, unit) {
-                Some(next) => match picked.last_mut() {
+                Some(next) => match pushed.last_mut() {
                     Some(last) if last.goes_on_with(&next) => last.pages.end = next.pages.end,
-                    _ => picked.push(next),
+                    _ => pushed.push(next),
                 },
                 None => push_range(left, unit.clone()),
             }
         }
     }
 
-    fn pick_unit(&mut self, home: NodeId, unit: &Range<PageNo>) -> Option<Picked> {
-        let mut whole: Option<Picked> = None;
+    fn pick_unit(&mut self, home: NodeId, unit: &Range<PageNo>) -> Option<PushedPages> {
+        let mut whole: Option<PushedPages> = None;
         let mut fits = true;
         for page in unit.clone() {
             let next = self.here.remove(&page).filter(|kept| kept.home == home);
-            let next =
-                next.map(|Kept { bytes, at, from_home, .. }| Picked { pages: page..page + 1, from_home, bytes, at });
+            let next = next.map(|Kept { bytes, at, from_home, .. }| PushedPages {
+                pages: page..page + 1,
+                from_home,
+                bytes,
+                at,
+            });
             whole = match (whole, next) {
                 (None, Some(first)) if page == unit.start => Some(first),
                 (Some(whole), Some(next)) if whole.goes_on_with(&next) => {
-                    Some(Picked { pages: whole.pages.start..page + 1, ..whole })
+                    Some(PushedPages { pages: whole.pages.start..page + 1, ..whole })
                 }
                 (whole, _) => {
                     fits = false;
@@ -284,22 +289,23 @@ impl Pushes {
         Pushes { most: most.min(PUSH_PAGES_MAX), by_node: SmallVec::new() }
     }
 
-    /// Adds a unit of the chunk that begins at `chunk`, for a node, if there is room.
-    pub(super) fn add(&mut self, node: NodeId, chunk: PageNo, unit: Range<PageNo>) -> bool {
+    /// Adds a unit of the chunk that begins at `first_page`, for a node, if there is room.
+    pub(super) fn add(&mut self, node: NodeId, first_page: PageNo, unit: Range<PageNo>) -> bool {
         let at = self.by_node.binary_search_by_key(&node, |of| of.node).unwrap_or_else(|at| {
             self.by_node.insert(at, OfNode { node, pages: 0, parts: Parts::new() });
             at
         });
         let OfNode { pages, parts, .. } = &mut self.by_node[at];
         let more = unit.end - unit.start;
-        if *pages + more > self.most || parts.iter().map(|(_, runs)| runs.len()).sum::<usize>() >= super::wire::RUNS_MAX
+        if *pages + more > self.most
+            || parts.iter().map(|(_, runs)| runs.len()).sum::<usize>() >= super::wire::FETCH_RUNS_MAX
         {
             return false;
         }
         *pages += more;
         match parts.last_mut() {
-            Some((of, runs)) if *of == chunk => push_range(runs, unit),
-            _ => parts.push((chunk, Runs::from_iter([unit]))),
+            Some((of, runs)) if *of == first_page => push_range(runs, unit),
+            _ => parts.push((first_page, Runs::from_iter([unit]))),
         }
         true
     }

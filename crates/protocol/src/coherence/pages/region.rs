@@ -2,7 +2,7 @@
 //!
 //! The node that allocates tells all others before anybody has the address; what all allocate together, all know.
 
-use super::chunk::FirstTouch;
+use super::page_table::FirstTouch;
 use super::{PageEngine, PageNo, UNIT_PAGES_MAX};
 use crate::coherence::direct::UNIT_BYTES;
 use crate::ids::{NODES_MAX, NodeId};
@@ -113,12 +113,12 @@ pub struct Dealt {
 }
 
 /// Most lengths of runs.
-pub const RUNS_MAX: usize = 4096;
+pub const RUN_LENGTHS_MAX: usize = 4096;
 
 impl Dealt {
     /// Each run with a length of its own, the first one to `start`.
     pub fn runs(lengths: &[u32], start: NodeId) -> Option<Dealt> {
-        let fits = !lengths.is_empty() && lengths.len() <= RUNS_MAX && lengths.iter().any(|length| *length > 0);
+        let fits = !lengths.is_empty() && lengths.len() <= RUN_LENGTHS_MAX && lengths.iter().any(|length| *length > 0);
         fits.then(|| Dealt { runs: lengths.into(), start, by_round: false })
     }
 
@@ -156,7 +156,7 @@ impl Dealt {
 
     fn parse(r: &mut Reader<'_>, lengths: usize) -> Result<Dealt, WireError> {
         const WRONG: WireError = WireError::BadValue("runs");
-        if lengths > RUNS_MAX {
+        if lengths > RUN_LENGTHS_MAX {
             return Err(WRONG);
         }
         let (start, by_round) = (node(r.u16()?)?, r.u8()?);

@@ -1,10 +1,10 @@
-//! What a node does with messages about pages. Runtime and simulator keep chunks and desk in different houses ([`PageRooms`]), but every
-//! message takes the same way.
+//! What a node does with messages about pages. Runtime and simulator keep chunks and desk in different houses
+//! ([`PageState`]), but every message takes the same way.
 
 use super::atomic::{Answer, Request};
-use super::chunk::{Chunk, FEW_PAGES};
-use super::desk::Desk;
-use super::push::{Picked, Pushes, Stash};
+use super::home_queue::HomeQueue;
+use super::page_table::{FEW_PAGES, PageTable};
+use super::push::{PushBuffer, PushedPages, Pushes};
 use super::wire::{DiffsHead, Fetch, Pages, Push, Runs, parts, put_unused, take_unused};
 use super::{Context, PAGE_BYTES, PageNo};
 use crate::coherence::Misbehaved;
@@ -32,29 +32,29 @@ pub enum Listing {
 }
 
 /// Where a node keeps the state of pages. A closure runs while the room is locked.
-pub trait PageRooms {
+pub trait PageState {
     /// A step of the chunk with this page; `None` when this node has not heard of such memory.
     fn listed_chunk<R>(
         &mut self,
         at: (PageNo, Listing),
         out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> Option<R>;
     /// The same, and the list stays as it is.
-    fn chunk<R>(
+    fn page_table<R>(
         &mut self,
         page: PageNo,
         out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> Option<R> {
         self.listed_chunk((page, Listing::AsBefore), out, step)
     }
     /// The pages' bytes will be copied out soon, if they are here at all.
     fn look_ahead(&mut self, _pages: &Range<PageNo>) {}
     /// The node's desk.
-    fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R;
+    fn home_queue<R>(&mut self, step: impl FnOnce(&mut HomeQueue) -> R) -> R;
     /// What was sent to the node unasked; `None` where nothing is kept of it.
-    fn stash<R>(&mut self, _step: impl FnOnce(&mut Stash) -> R) -> Option<R> {
+    fn push_buffer<R>(&mut self, _step: impl FnOnce(&mut PushBuffer) -> R) -> Option<R> {
         None
     }
     /// Another node's memory of pages, where this node can read it; asked for only if this node said so in its fetch.
@@ -66,7 +66,7 @@ pub trait PageRooms {
         false
     }
     /// Another node says that memory which this node wanted was freed: the region in which these pages begin.
-    fn hear_of_freed(&mut self, _pages: &Range<PageNo>) {}
+    fn on_freed_elsewhere(&mut self, _pages: &Range<PageNo>) {}
     /// The diffs of `writer` up to this serial are in; for nodes that look by themselves.
     fn diffs_are_in(&mut self, _writer: NodeId, _serial: u64) {}
     /// The serial up to which `writer` has stored its diffs into this node's memory by itself, where nodes can.
@@ -81,32 +81,32 @@ pub trait PageRooms {
 ///
 /// # Errors
 /// When no correct node would have asked so.
-pub fn on_fetch(rooms: &mut impl PageRooms, ticket: Ticket, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+pub fn on_fetch(state: &mut impl PageState, ticket: Ticket, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
     let fetch = Fetch::parse(body).map_err(|_| Misbehaved("sent a fetch that makes no sense"))?;
     for need in &fetch.needs {
-        hear_of_puts(rooms, need.writer);
+        collect_puts(state, need.writer);
     }
-    if let Some(fetch) = rooms.page_desk(|desk| desk.take_fetch(ticket, fetch)) {
-        answer(rooms, ticket, fetch, out)?;
+    if let Some(fetch) = state.home_queue(|queue| queue.take_fetch(ticket, fetch)) {
+        answer(state, ticket, fetch, out)?;
     }
     Ok(())
 }
 
 /// Answers a fetch of few pages in one look at their chunk, if all is there and at home here. Else nothing has happened.
-fn answer_few(rooms: &mut impl PageRooms, ticket: Ticket, fetch: &Fetch, out: &mut Outbox) -> bool {
+fn answer_few(state: &mut impl PageState, ticket: Ticket, fetch: &Fetch, out: &mut Outbox) -> bool {
     let [run] = &fetch.runs[..] else { return false };
     if fetch.direct || fetch.claim || run.len() > FEW_PAGES as usize {
         return false;
     }
-    rooms.look_ahead(run);
+    state.look_ahead(run);
     let (runs, mut none) = (std::slice::from_ref(run), Outbox::new());
     out.try_send_with(Target::Reply(ticket), &Message::Pages { body: &[] }, |body| {
-        let shared = rooms.listed_chunk((run.start, Listing::Live), &mut none, |chunk, cx| {
-            let is_here = chunk.has_at_home(run);
+        let shared = state.listed_chunk((run.start, Listing::Live), &mut none, |table, cx| {
+            let is_here = table.has_at_home(run);
             if is_here {
                 Pages::emit_all(runs, body);
-                chunk.share(cx, runs, Some(body));
-                chunk.note_reader(runs, ticket.channel.node, fetch.epoch);
+                table.share(cx, runs, Some(body));
+                table.note_reader(runs, ticket.channel.node, fetch.epoch);
             }
             is_here
         });
@@ -114,8 +114,8 @@ fn answer_few(rooms: &mut impl PageRooms, ticket: Ticket, fetch: &Fetch, out: &m
     })
 }
 
-fn answer(rooms: &mut impl PageRooms, ticket: Ticket, fetch: Fetch, out: &mut Outbox) -> Result<(), Misbehaved> {
-    if answer_few(rooms, ticket, &fetch, out) {
+fn answer(state: &mut impl PageState, ticket: Ticket, fetch: Fetch, out: &mut Outbox) -> Result<(), Misbehaved> {
+    if answer_few(state, ticket, &fetch, out) {
         return Ok(());
     }
     let asker = ticket.channel.node;
@@ -126,14 +126,14 @@ fn answer(rooms: &mut impl PageRooms, ticket: Ticket, fetch: Fetch, out: &mut Ou
         let mut left = run.clone();
         while !left.is_empty() {
             // Regions may lie side by side, and of what was freed long ago there is no chunk that would say how far it goes.
-            if rooms.is_freed(left.start) {
+            if state.is_freed(left.start) {
                 super::push_range(&mut reply.freed, left.start..left.start + 1);
                 left.start += 1;
                 continue;
             }
-            let looked = rooms.chunk(left.start, out, |chunk, cx| {
-                let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
-                (chunk.lookup(cx, &part, asker, fetch.claim), part, chunk.shape().first)
+            let looked = state.page_table(left.start, out, |table, cx| {
+                let part = left.start..left.end.min(table.layout().first + table.layout().pages);
+                (table.lookup(cx, &part, asker, fetch.claim), part, table.layout().first)
             });
             let Some((moved, part, first)) = looked.filter(|(_, part, _)| !part.is_empty()) else {
                 return Err(Misbehaved("asked for pages that no region has"));
@@ -159,10 +159,10 @@ fn answer(rooms: &mut impl PageRooms, ticket: Ticket, fetch: Fetch, out: &mut Ou
         }
         for of_chunk in parts.chunk_by(|a, b| a.0 == b.0) {
             let runs: Vec<Range<PageNo>> = of_chunk.iter().map(|(_, part)| part.clone()).collect();
-            rooms.listed_chunk((runs[0].start, Listing::Shared), &mut none, |chunk, cx| {
-                chunk.share(cx, &runs, if reply.direct { None } else { Some(&mut *body) });
+            state.listed_chunk((runs[0].start, Listing::Shared), &mut none, |table, cx| {
+                table.share(cx, &runs, if reply.direct { None } else { Some(&mut *body) });
                 if !reply.direct {
-                    chunk.note_reader(&runs, asker, fetch.epoch);
+                    table.note_reader(&runs, asker, fetch.epoch);
                 }
             });
         }
@@ -184,30 +184,30 @@ fn push_rest(runs: &mut Vec<Range<PageNo>>, part: &Range<PageNo>, moved: &[(Rang
 ///
 /// # Errors
 /// When no correct node would have answered so.
-pub fn on_pages(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+pub fn on_pages(state: &mut impl PageState, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
     const UNASKED: Misbehaved = Misbehaved("sent pages that nobody asked for");
     let (pages, mut bytes) = Pages::parse(body).map_err(|_| Misbehaved("sent pages that make no sense"))?;
     for run in &pages.runs {
         if pages.direct {
-            bytes = rooms.memory_of(from, run).ok_or(UNASKED)?;
+            bytes = state.memory_of(from, run).ok_or(UNASKED)?;
         }
-        bytes = take_in(rooms, run, bytes, out).ok_or(UNASKED)?;
+        bytes = take_in(state, run, bytes, out).ok_or(UNASKED)?;
     }
     for (run, home) in pages.moved {
-        rooms.chunk(run.start, out, |chunk, cx| chunk.on_moved(cx, run.clone(), home));
+        state.page_table(run.start, out, |table, cx| table.on_moved(cx, run.clone(), home));
     }
     for run in pages.freed {
         let mut left = run;
         while !left.is_empty() {
-            rooms.hear_of_freed(&left);
-            let end = rooms.chunk(left.start, out, |chunk, cx| {
-                let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
-                chunk.on_freed(cx, &part);
+            state.on_freed_elsewhere(&left);
+            let end = state.page_table(left.start, out, |table, cx| {
+                let part = left.start..left.end.min(table.layout().first + table.layout().pages);
+                table.on_freed(cx, &part);
                 part.end
             });
             left.start = match end {
                 Some(end) => end,
-                None if rooms.is_freed(left.start) => left.start + 1,
+                None if state.is_freed(left.start) => left.start + 1,
                 None => return Err(UNASKED),
             };
         }
@@ -217,26 +217,26 @@ pub fn on_pages(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut
 
 /// The bytes of a run of pages are here, from wherever. Gives the bytes behind them, unless the run is no run of whole units.
 pub fn take_in<'a>(
-    rooms: &mut impl PageRooms,
+    state: &mut impl PageState,
     run: &Range<PageNo>,
     mut bytes: &'a [u8],
     out: &mut Outbox,
 ) -> Option<&'a [u8]> {
     let mut left = run.clone();
     while !left.is_empty() {
-        let done = rooms.listed_chunk((left.start, Listing::Mapped), out, |chunk, cx| {
-            let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
-            let whole = chunk.unit_of(part.start).start == part.start
-                && (part.end - part.start).is_multiple_of(chunk.shape().unit_pages);
+        let done = state.listed_chunk((left.start, Listing::Mapped), out, |table, cx| {
+            let part = left.start..left.end.min(table.layout().first + table.layout().pages);
+            let whole = table.unit_of(part.start).start == part.start
+                && (part.end - part.start).is_multiple_of(table.layout().unit_pages);
             let len = (part.end - part.start) as usize * PAGE_BYTES;
             if whole {
-                chunk.on_pages(cx, part.clone(), &bytes[..len]);
+                table.on_pages(cx, part.clone(), &bytes[..len]);
             }
             (part.end, len, whole)
         });
         let Some(done) = done else {
             // Of what was freed long ago there is no chunk; behind it there may be one.
-            if !rooms.is_freed(left.start) {
+            if !state.is_freed(left.start) {
                 return None;
             }
             left.start += 1;
@@ -252,17 +252,17 @@ pub fn take_in<'a>(
 
 /// This node arrives at a barrier and has told of what it wrote in these chunks: sends it to the nodes that would ask for it, at most `most` pages
 /// each. Gives how many pages that was.
-pub fn push(rooms: &mut impl PageRooms, epoch: u32, chunks: &[PageNo], most: u32, out: &mut Outbox) -> u64 {
+pub fn push(state: &mut impl PageState, epoch: u32, chunks: &[PageNo], most: u32, out: &mut Outbox) -> u64 {
     let mut pushes = Pushes::new(most);
     for first in chunks {
-        if !rooms.is_freed(*first) {
-            rooms.chunk(*first, out, |chunk, cx| chunk.pushes(cx, epoch, &mut pushes));
+        if !state.is_freed(*first) {
+            state.page_table(*first, out, |table, cx| table.pushes(cx, epoch, &mut pushes));
         }
     }
     let mut sent = 0;
     for (node, parts) in pushes.into_messages() {
         // Read before the pages are: they have at least that.
-        let mut message = Push { epoch, applied: rooms.page_desk(|desk| desk.all_applied()), runs: Runs::new() };
+        let mut message = Push { epoch, applied: state.home_queue(|queue| queue.all_applied()), runs: Runs::new() };
         parts.iter().flat_map(|(_, runs)| runs).for_each(|run| super::push_range(&mut message.runs, run.clone()));
         sent += message.runs.iter().map(|run| run.len() as u64).sum::<u64>();
         let mut none = Outbox::new();
@@ -270,10 +270,10 @@ pub fn push(rooms: &mut impl PageRooms, epoch: u32, chunks: &[PageNo], most: u32
         out.send_with(target, &Message::Push { body: &[] }, |body| {
             message.emit(body);
             for (first, runs) in &parts {
-                rooms.listed_chunk((*first, Listing::Shared), &mut none, |chunk, cx| match Rule::PushedPagesAreShared
+                state.listed_chunk((*first, Listing::Shared), &mut none, |table, cx| match Rule::PushedPagesAreShared
                     .on()
                 {
-                    true => chunk.share(cx, runs, Some(&mut *body)),
+                    true => table.share(cx, runs, Some(&mut *body)),
                     false => runs.iter().for_each(|run| cx.memory.copy_out(run.clone(), body)),
                 });
             }
@@ -286,23 +286,28 @@ pub fn push(rooms: &mut impl PageRooms, epoch: u32, chunks: &[PageNo], most: u32
 ///
 /// # Errors
 /// When no correct node would have sent them.
-pub fn on_push(rooms: &mut impl PageRooms, from: NodeId, body: &[u8]) -> Result<(), Misbehaved> {
+pub fn on_push(state: &mut impl PageState, from: NodeId, body: &[u8]) -> Result<(), Misbehaved> {
     let (push, bytes) = Push::parse(body).map_err(|_| Misbehaved("sent pages unasked that make no sense"))?;
-    rooms.stash(|stash| stash.keep(from, push, bytes));
+    state.push_buffer(|buffer| buffer.keep(from, push, bytes));
     Ok(())
 }
 
-/// Takes what was sent unasked of these pages, which are whole units in state `Fetching`, to be given to [`take_picked`]; gives what must be asked for too.
-pub fn pick(rooms: &mut impl PageRooms, home: NodeId, runs: Vec<Range<PageNo>>) -> (Vec<Picked>, Vec<Range<PageNo>>) {
-    if rooms.stash(|stash| runs.iter().any(|run| stash.has(run))) != Some(true) {
+/// Takes what was sent unasked of these pages, which are whole units in state `Fetching`, to be given to
+/// [`install_pushed`]; gives what must be asked for too.
+pub fn pick(
+    state: &mut impl PageState,
+    home: NodeId,
+    runs: Vec<Range<PageNo>>,
+) -> (Vec<PushedPages>, Vec<Range<PageNo>>) {
+    if state.push_buffer(|buffer| runs.iter().any(|run| buffer.has(run))) != Some(true) {
         return (Vec::new(), runs);
     }
     let (mut units, mut none) = (Vec::new(), Outbox::new());
     for run in &runs {
         let mut left = run.clone();
         while !left.is_empty() {
-            let of_chunk = rooms.chunk(left.start, &mut none, |chunk, _| {
-                let shape = chunk.shape();
+            let of_chunk = state.page_table(left.start, &mut none, |table, _| {
+                let shape = table.layout();
                 (left.end.min(shape.first + shape.pages), shape.unit_pages)
             });
             let (end, unit) = of_chunk.unwrap_or((left.end, left.end - left.start));
@@ -310,17 +315,17 @@ pub fn pick(rooms: &mut impl PageRooms, home: NodeId, runs: Vec<Range<PageNo>>) 
             left.start = end;
         }
     }
-    let (mut picked, mut left) = (Vec::new(), Vec::new());
-    rooms.stash(|stash| stash.pick(home, &units, &mut picked, &mut left));
-    (picked, left)
+    let (mut pushed, mut left) = (Vec::new(), Vec::new());
+    state.push_buffer(|buffer| buffer.pick(home, &units, &mut pushed, &mut left));
+    (pushed, left)
 }
 
 /// Installs what was picked; gives how many pages that was.
-pub fn take_picked(rooms: &mut impl PageRooms, picked: &[Picked], out: &mut Outbox) -> u64 {
-    for run in picked {
-        take_in(rooms, &run.pages, run.bytes(), out);
+pub fn install_pushed(state: &mut impl PageState, pushed: &[PushedPages], out: &mut Outbox) -> u64 {
+    for run in pushed {
+        take_in(state, &run.pages, run.bytes(), out);
     }
-    picked.iter().map(|run| run.pages.len() as u64).sum()
+    pushed.iter().map(|run| run.pages.len() as u64).sum()
 }
 
 /// Tells homes which pages they sent in vain.
@@ -335,13 +340,13 @@ pub fn tell_unused(unused: Vec<(NodeId, Vec<Range<PageNo>>)>, out: &mut Outbox) 
 ///
 /// # Errors
 /// When no correct node would have said so.
-pub fn on_unused(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+pub fn on_unused(state: &mut impl PageState, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
     let runs = take_unused(body).map_err(|_| Misbehaved("said that pages were of no use that make no sense"))?;
     for mut left in runs {
         while !left.is_empty() {
-            let end = rooms.chunk(left.start, out, |chunk, _| {
-                chunk.on_unused(&left, from);
-                chunk.shape().first + chunk.shape().pages
+            let end = state.page_table(left.start, out, |table, _| {
+                table.on_unused(&left, from);
+                table.layout().first + table.layout().pages
             });
             // Memory that was freed meanwhile.
             let Some(end) = end else { break };
@@ -355,45 +360,45 @@ pub fn on_unused(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mu
 ///
 /// # Errors
 /// When no correct node would have sent them.
-pub fn on_diffs(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+pub fn on_diffs(state: &mut impl PageState, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
     let (head, rest) = DiffsHead::parse(body).map_err(|_| Misbehaved("sent diffs that make no sense"))?;
-    hear_of_puts(rooms, from);
+    collect_puts(state, from);
     let stamp = (head.epoch, head.serial);
-    if rooms.page_desk(|desk| desk.take_diffs(from, head, rest)) {
-        apply(rooms, from, stamp, rest, out)?;
-        rerun(rooms, out)?;
+    if state.home_queue(|queue| queue.take_diffs(from, head, rest)) {
+        apply(state, from, stamp, rest, out)?;
+        rerun(state, out)?;
     }
     Ok(())
 }
 
 /// What a node has put is told of afterwards, so whoever tells the desk of it later tells it soon enough.
-fn hear_of_puts(rooms: &mut impl PageRooms, writer: NodeId) {
-    let put = rooms.diffs_put(writer);
+fn collect_puts(state: &mut impl PageState, writer: NodeId) {
+    let put = state.diffs_put(writer);
     if put > 0 {
-        rooms.page_desk(|desk| desk.applied(writer, put));
+        state.home_queue(|queue| queue.applied(writer, put));
     }
 }
 
 fn apply(
-    rooms: &mut impl PageRooms,
+    state: &mut impl PageState,
     from: NodeId,
     (epoch, serial): (u32, u64),
     rest: &[u8],
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
     for (page, diff) in parts(rest) {
-        match rooms.chunk(page, out, |chunk, cx| chunk.on_diff(cx, page, diff)) {
+        match state.page_table(page, out, |table, cx| table.on_diff(cx, page, diff)) {
             Some(result) => {
                 if result? {
-                    rooms.diff_applied(from, epoch, page, diff);
+                    state.diff_applied(from, epoch, page, diff);
                 }
             }
-            None if rooms.is_freed(page) => {}
+            None if state.is_freed(page) => {}
             None => return Err(Misbehaved("sent diffs of pages that no region has")),
         }
     }
-    rooms.page_desk(|desk| desk.applied(from, serial));
-    rooms.diffs_are_in(from, serial);
+    state.home_queue(|queue| queue.applied(from, serial));
+    state.diffs_are_in(from, serial);
     Ok(())
 }
 
@@ -401,15 +406,15 @@ fn apply(
 ///
 /// # Errors
 /// When what lay there makes no sense.
-pub fn rerun(rooms: &mut impl PageRooms, out: &mut Outbox) -> Result<(), Misbehaved> {
-    while let Some((from, head, rest)) = rooms.page_desk(Desk::next_diffs) {
-        apply(rooms, from, (head.epoch, head.serial), &rest, out)?;
+pub fn rerun(state: &mut impl PageState, out: &mut Outbox) -> Result<(), Misbehaved> {
+    while let Some((from, head, rest)) = state.home_queue(HomeQueue::next_diffs) {
+        apply(state, from, (head.epoch, head.serial), &rest, out)?;
     }
-    while let Some((ticket, fetch)) = rooms.page_desk(Desk::next_fetch) {
-        answer(rooms, ticket, fetch, out)?;
+    while let Some((ticket, fetch)) = state.home_queue(HomeQueue::next_fetch) {
+        answer(state, ticket, fetch, out)?;
     }
-    while let Some((ticket, request)) = rooms.page_desk(Desk::next_atomic) {
-        carry_out(rooms, ticket, &request, out)?;
+    while let Some((ticket, request)) = state.home_queue(HomeQueue::next_atomic) {
+        carry_out(state, ticket, &request, out)?;
     }
     Ok(())
 }
@@ -418,29 +423,29 @@ pub fn rerun(rooms: &mut impl PageRooms, out: &mut Outbox) -> Result<(), Misbeha
 ///
 /// # Errors
 /// When no correct node would have asked so: then nothing has happened.
-pub fn on_atomic(rooms: &mut impl PageRooms, ticket: Ticket, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+pub fn on_atomic(state: &mut impl PageState, ticket: Ticket, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
     let request = Request::parse(body).map_err(|_| Misbehaved("asked for an atomic operation that makes no sense"))?;
     for need in &request.needs {
-        hear_of_puts(rooms, need.writer);
+        collect_puts(state, need.writer);
     }
-    match rooms.page_desk(|desk| desk.take_atomic(ticket, request)) {
-        Some(request) => carry_out(rooms, ticket, &request, out),
+    match state.home_queue(|queue| queue.take_atomic(ticket, request)) {
+        Some(request) => carry_out(state, ticket, &request, out),
         None => Ok(()),
     }
 }
 
 fn carry_out(
-    rooms: &mut impl PageRooms,
+    state: &mut impl PageState,
     ticket: Ticket,
     request: &Request,
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
     let (page, offset) = (request.page, usize::from(request.offset));
-    let answer = if rooms.is_freed(page) {
+    let answer = if state.is_freed(page) {
         Answer::Freed
     } else {
-        let step = |chunk: &mut Chunk, cx: &mut Context<'_>| chunk.on_atomic(cx, (page, offset), request.atomic);
-        let done = rooms.chunk(page, out, step);
+        let step = |table: &mut PageTable, cx: &mut Context<'_>| table.on_atomic(cx, (page, offset), request.atomic);
+        let done = state.page_table(page, out, step);
         let done = done.ok_or(Misbehaved("asked for an atomic operation on a page that no region has"))?;
         done.map_or(Answer::Elsewhere, Answer::Done)
     };

@@ -7,15 +7,15 @@
 //!
 //! That must cost little. Most nodes write the same bytes of every line that they write, or all: that takes two words ([`Touched`]). Other pages take
 //! half a kilobyte for each writer, for at most [`MASKS_MAX`] writers; what is beyond is passed over, and counted. And of a page that was shared falsely
-//! in [`ENOUGH`] epochs nothing is kept any more.
+//! in [`WATCHED_EPOCHS`] epochs nothing is kept any more.
 
 use super::{ByteMarks, PageNo, is_later};
+use crate::hash_map::NumberMap;
 use crate::ids::NodeId;
-use crate::spread::SpreadMap;
 use std::ops::{Deref, Range};
 
 /// After so many epochs of false sharing a page is not watched any more.
-pub const ENOUGH: u64 = 16;
+pub const WATCHED_EPOCHS: u64 = 16;
 /// As many writers of pages may have marks of half a kilobyte at a time.
 pub const MASKS_MAX: usize = 1 << 14;
 
@@ -203,7 +203,7 @@ impl Page {
 #[derive(Clone, Debug, Default)]
 pub struct Sharing {
     epoch: u32,
-    pages: SpreadMap<PageNo, Page>,
+    pages: NumberMap<PageNo, Page>,
     /// Those of which something is kept of this epoch.
     open: Vec<PageNo>,
     masks: usize,
@@ -214,7 +214,7 @@ pub struct Sharing {
 impl Sharing {
     /// Whether the page has been shared falsely so often that nothing more is noted of it.
     pub fn is_known(&self, page: PageNo) -> bool {
-        self.pages.get(&page).is_some_and(|page| page.found.times >= ENOUGH)
+        self.pages.get(&page).is_some_and(|page| page.found.times >= WATCHED_EPOCHS)
     }
 
     /// In this epoch another node has changed these bytes of a page.
@@ -223,7 +223,7 @@ impl Sharing {
             return;
         }
         let page = self.pages.entry(number).or_default();
-        if page.found.times >= ENOUGH || page.passed_over {
+        if page.found.times >= WATCHED_EPOCHS || page.passed_over {
             return;
         }
         if !page.is_open() {
@@ -246,7 +246,7 @@ impl Sharing {
         }
         let open = &mut self.open;
         let mut note = |number: PageNo, page: &mut Page| {
-            if page.found.times >= ENOUGH {
+            if page.found.times >= WATCHED_EPOCHS {
                 return;
             }
             if !page.is_open() {

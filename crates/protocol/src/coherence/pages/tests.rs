@@ -2,28 +2,28 @@
 
 #![allow(clippy::single_range_in_vec_init)] // lists of runs, often of one
 
-mod along;
-mod aside;
 mod atomic;
-mod books;
-mod carry;
-mod chunk;
-mod claim;
-mod compared;
-mod desk;
-mod early;
+mod batch_protect;
+mod first_touch;
 mod freed;
-mod group;
-mod kept;
-mod ledger;
+mod home_queue;
+mod home_twin;
+mod intervals;
+mod notice_logs;
+mod page_table;
+mod piggyback;
+mod premap;
 mod push;
 mod serve;
 mod sharing;
-mod steady;
+mod untrack_idle;
+mod update_in_place;
 mod wire;
+mod write_predictor;
+mod write_prefetch;
 
-use super::chunk::{Ahead, Chunk, Fault, FirstTouch, Flush, Shape};
-use super::era::Era;
+use super::page_table::{ChunkLayout, DiffSink, Fault, FirstTouch, PageTable, PrefetchPlan};
+use super::sync_phase::SyncPhase;
 use super::{Access, ByteMarks, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo, Tally, push_range};
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
@@ -99,10 +99,10 @@ impl PageMemory for Recorder {
         }
         self.note("collect", pages);
     }
-    fn disregard(&mut self, pages: Range<PageNo>) {
+    fn untrack(&mut self, pages: Range<PageNo>) {
         self.disregarded.push(pages);
     }
-    fn regard(&mut self, pages: Range<PageNo>) {
+    fn track(&mut self, pages: Range<PageNo>) {
         self.note("regard", pages);
     }
     fn sample(&mut self, _unit: Range<PageNo>) -> u32 {
@@ -191,7 +191,7 @@ impl PageMemory for Recorder {
 #[derive(Default)]
 struct Flushed(Vec<(NodeId, PageNo)>, Option<NodeId>, Vec<PageNo>);
 
-impl Flush for Flushed {
+impl DiffSink for Flushed {
     fn diff(&mut self, home: NodeId, page: PageNo, _: &[u8]) {
         self.0.push((home, page));
     }
@@ -205,12 +205,12 @@ impl Flush for Flushed {
 
 /// A chunk of four units of one page each, and everything around it.
 struct Bench {
-    chunk: Chunk,
+    table: PageTable,
     memory: Recorder,
     out: Outbox,
     tally: Tally,
     flushed: Flushed,
-    era: Era,
+    sync_phase: SyncPhase,
 }
 
 impl Bench {
@@ -219,44 +219,51 @@ impl Bench {
         Bench::with_shape(home, notes, |_| ())
     }
 
-    fn with_shape(home: NodeId, notes: bool, change: impl FnOnce(&mut Shape)) -> Bench {
+    fn with_shape(home: NodeId, notes: bool, change: impl FnOnce(&mut ChunkLayout)) -> Bench {
         let engine = PageEngine::Hlrc;
-        let mut shape =
-            Shape { first: 0, pages: 4, unit_pages: 1, first_touch: FirstTouch::Never, write_detection: true, engine };
-        change(&mut shape);
+        let mut layout = ChunkLayout {
+            first: 0,
+            pages: 4,
+            unit_pages: 1,
+            first_touch: FirstTouch::Never,
+            write_detection: true,
+            engine,
+        };
+        change(&mut layout);
         Bench {
-            chunk: Chunk::new(ME, shape, |_| home),
+            table: PageTable::new(ME, layout, |_| home),
             memory: Recorder { notes, ..Recorder::default() },
             out: Outbox::new(),
             tally: Tally::default(),
             flushed: Flushed::default(),
-            era: Era::default(),
+            sync_phase: SyncPhase::default(),
         }
     }
 
-    fn step<R>(&mut self, step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut Flushed) -> R) -> R {
+    fn step<R>(&mut self, step: impl FnOnce(&mut PageTable, &mut Context<'_>, &mut Flushed) -> R) -> R {
         self.memory.calls.clear();
         self.memory.disregarded.clear();
         self.out.clear();
         self.flushed.0.clear();
         let (memory, out, tally) = (&mut self.memory, &mut self.out, &mut self.tally);
-        let mut cx = Context { me: ME, caller: None, era: self.era, memory, out, tally };
-        step(&mut self.chunk, &mut cx, &mut self.flushed)
+        let mut cx = Context { me: ME, caller: None, sync_phase: self.sync_phase, memory, out, tally };
+        step(&mut self.table, &mut cx, &mut self.flushed)
     }
 
-    /// A step of the chunk for [`PageRooms`](super::serve::PageRooms), if the page is in it.
+    /// A step of the chunk for [`PageState`](super::serve::PageState), if the page is in it.
     fn chunk_with<R>(
         &mut self,
         page: PageNo,
         out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        let Bench { chunk, memory, tally, era, .. } = self;
-        (page < 4).then(|| step(chunk, &mut Context { me: ME, caller: None, era: *era, memory, out, tally }))
+        let Bench { table, memory, tally, sync_phase, .. } = self;
+        (page < 4)
+            .then(|| step(table, &mut Context { me: ME, caller: None, sync_phase: *sync_phase, memory, out, tally }))
     }
 
     fn fault(&mut self, page: PageNo, access: Access) -> Fault {
-        self.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), page, access, Ahead::NOTHING))
+        self.step(|table, cx, _| table.fault(cx, Slot::thread(0), page, access, PrefetchPlan::NOTHING))
     }
 
     /// Makes the copies of these pages valid.
@@ -269,39 +276,39 @@ impl Bench {
 
     fn arrive(&mut self, pages: Range<PageNo>) {
         let bytes = vec![0; (pages.end - pages.start) as usize * PAGE_BYTES];
-        self.step(|chunk, cx, _| chunk.on_pages(cx, pages, &bytes));
+        self.step(|table, cx, _| table.on_pages(cx, pages, &bytes));
     }
 
     /// Ends the interval; gives the notices.
     fn close(&mut self) -> Vec<(Range<PageNo>, NodeId, bool)> {
         let mut notices = Vec::new();
-        self.era.close();
-        self.step(|chunk, cx, flushed| chunk.close(cx, flushed, None, &mut notices));
+        self.sync_phase.close();
+        self.step(|table, cx, flushed| table.close(cx, flushed, None, &mut notices));
         notices
     }
 
     /// As [`Bench::close`], after a look at the kernel's notes that named these pages.
     fn close_having_seen(&mut self, seen: &[Range<PageNo>]) -> Vec<(Range<PageNo>, NodeId, bool)> {
         let mut notices = Vec::new();
-        self.era.close();
-        self.step(|chunk, cx, flushed| chunk.close(cx, flushed, Some(seen), &mut notices));
+        self.sync_phase.close();
+        self.step(|table, cx, flushed| table.close(cx, flushed, Some(seen), &mut notices));
         notices
     }
 
     /// Heeds takers, then ends the interval.
     fn close_and_heed(&mut self) -> Vec<(Range<PageNo>, NodeId, bool)> {
-        self.step(|chunk, cx, _| chunk.heed_takers(cx));
+        self.step(|table, cx, _| table.collect_remote_gets(cx));
         self.close()
     }
 
     /// A barrier has opened.
     fn open(&mut self) {
-        self.era.open();
-        self.step(|chunk, cx, _| chunk.open(cx));
+        self.sync_phase.open();
+        self.step(|table, cx, _| table.open(cx));
     }
 
     fn invalidate(&mut self, pages: Range<PageNo>) {
-        self.step(|chunk, cx, flushed| chunk.invalidate(cx, std::slice::from_ref(&pages), flushed));
+        self.step(|table, cx, flushed| table.invalidate(cx, std::slice::from_ref(&pages), flushed));
     }
 
     /// Begins to fetch what was in use among these pages; gives the runs.
@@ -311,11 +318,11 @@ impl Bench {
             assert_eq!(home, OTHER);
             push_range(&mut runs, unit);
         };
-        self.step(|chunk, _, _| chunk.fetch_ahead(&pages, ask));
+        self.step(|table, _, _| table.fetch_ahead(&pages, ask));
         runs
     }
 
     fn copy_out(&mut self, pages: Range<PageNo>) {
-        self.step(|chunk, cx, _| chunk.share(cx, std::slice::from_ref(&pages), Some(&mut Vec::new())));
+        self.step(|table, cx, _| table.share(cx, std::slice::from_ref(&pages), Some(&mut Vec::new())));
     }
 }

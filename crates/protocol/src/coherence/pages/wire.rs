@@ -7,12 +7,12 @@
 //! | push (free) | epoch u32, applied: count u16 of (node u16, serial), runs: count u16 of (first page u32, pages u16), the runs' bytes |
 //! | unused (free) | runs: count u16 of (first page u32, pages u16) |
 //! | diffs (post) | epoch u32, serial, needs: count u16 of (node u16, serial), then parts: first page u32, length u32, the encoded diff |
-//! | wishes (behind what an acquirer has seen), carried (behind what a release tells) | see [`carry`](super::carry) |
+//! | hints (behind an acquirer's knowledge), pages (behind a release's notices) | see [`piggyback`](super::piggyback) |
 //! | notices (in payloads) | see [`Entry`] |
 //!
 //! A serial is u32, or `u32::MAX` and behind it u64 if it is as large as that.
 
-use super::history::Which;
+use super::write_notices::WhichLog;
 use super::{CHUNK_PAGES, PAGE_BYTES, PageNo, RunList};
 use crate::ids::{NODES_MAX, NodeId};
 use crate::wire::bytes::{Put, Reader, WireError};
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Most runs in one fetch.
-pub const RUNS_MAX: usize = 256;
+pub const FETCH_RUNS_MAX: usize = 256;
 /// Most bytes of diffs in one message.
 pub const DIFFS_BYTES: usize = 96 << 10;
 /// Most pages that one fetch asks for.
@@ -60,7 +60,7 @@ pub(super) fn put_runs(out: &mut Vec<u8>, runs: &[Range<PageNo>]) {
 /// Reads runs of at most `most` pages in all.
 pub(super) fn take_runs<L: RunList + Default>(r: &mut Reader<'_>, most: u32) -> Result<L, WireError> {
     let count = usize::from(r.u16()?);
-    if count > RUNS_MAX {
+    if count > FETCH_RUNS_MAX {
         return Err(WireError::BadValue("number of runs"));
     }
     let (mut runs, mut pages) = (L::default(), 0);
@@ -93,7 +93,7 @@ fn take_serial(r: &mut Reader<'_>) -> Result<u64, WireError> {
     }
 }
 
-fn put_needs(out: &mut Vec<u8>, needs: &[Need]) {
+fn put_needs(out: &mut Vec<u8>, needs: &[RequiredDiff]) {
     out.put_u16(needs.len() as u16);
     for need in needs {
         put_node(out, need.writer);
@@ -101,8 +101,8 @@ fn put_needs(out: &mut Vec<u8>, needs: &[Need]) {
     }
 }
 
-pub(super) fn take_needs(r: &mut Reader<'_>) -> Result<Vec<Need>, WireError> {
-    (0..r.u16()?).map(|_| Ok(Need { writer: take_node(r)?, serial: take_serial(r)? })).collect()
+pub(super) fn take_needs(r: &mut Reader<'_>) -> Result<Vec<RequiredDiff>, WireError> {
+    (0..r.u16()?).map(|_| Ok(RequiredDiff { writer: take_node(r)?, serial: take_serial(r)? })).collect()
 }
 
 fn take_run(r: &mut Reader<'_>) -> Result<Range<PageNo>, WireError> {
@@ -115,7 +115,7 @@ fn take_run(r: &mut Reader<'_>) -> Result<Range<PageNo>, WireError> {
 
 /// Which of a writer's diffs a home must have applied.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Need {
+pub struct RequiredDiff {
     /// The writer.
     pub writer: NodeId,
     /// The last of its diff messages to the home that counts.
@@ -123,7 +123,7 @@ pub struct Need {
 }
 
 /// Appends a list of needs, as they stand at the end of a message.
-pub fn emit_needs(needs: &[Need], out: &mut Vec<u8>) {
+pub fn emit_needs(needs: &[RequiredDiff], out: &mut Vec<u8>) {
     put_needs(out, needs);
 }
 
@@ -131,7 +131,7 @@ pub fn emit_needs(needs: &[Need], out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// When no node would have sent it.
-pub fn parse_needs(body: &[u8]) -> Result<Vec<Need>, WireError> {
+pub fn parse_needs(body: &[u8]) -> Result<Vec<RequiredDiff>, WireError> {
     let mut r = Reader::new(body);
     let needs = take_needs(&mut r)?;
     r.finish()?;
@@ -148,7 +148,7 @@ pub struct Fetch {
     /// Whether the asker can copy the pages out of the home's memory itself.
     pub direct: bool,
     /// What must have been applied.
-    pub needs: Vec<Need>,
+    pub needs: Vec<RequiredDiff>,
     /// The pages, as whole units.
     pub runs: Runs,
 }
@@ -241,7 +241,7 @@ pub struct Push {
     /// The epoch that ends for the home with the barrier that it goes to.
     pub epoch: u32,
     /// What had been applied at the home before the pages were copied: of each writer the last message of diffs.
-    pub applied: Vec<Need>,
+    pub applied: Vec<RequiredDiff>,
     /// The pages.
     pub runs: Runs,
 }
@@ -290,7 +290,7 @@ pub struct DiffsHead {
     /// Their place in the order of what the sender sends to this home, from 1.
     pub serial: u64,
     /// What other nodes' diffs must have been applied before.
-    pub needs: Vec<Need>,
+    pub needs: Vec<RequiredDiff>,
 }
 
 impl DiffsHead {
@@ -579,11 +579,11 @@ pub(super) fn skip_seen(r: &mut Reader<'_>) -> Result<(), WireError> {
 }
 
 /// In the count of a vector of the other book.
-const OTHER: u16 = 0x8000;
+const OTHER_LOG: u16 = 0x8000;
 
 /// A sparse vector of numbers by node: count u16, its top bit set for the other book, of (node u16, number u32).
-pub fn put_vector(out: &mut Vec<u8>, vector: &BTreeMap<NodeId, u32>, which: Which) {
-    out.put_u16(vector.len() as u16 | if which == Which::Other { OTHER } else { 0 });
+pub fn put_vector(out: &mut Vec<u8>, vector: &BTreeMap<NodeId, u32>, which: WhichLog) {
+    out.put_u16(vector.len() as u16 | if which == WhichLog::Other { OTHER_LOG } else { 0 });
     for (node, number) in vector {
         put_node(out, *node);
         out.put_u32(*number);
@@ -602,7 +602,7 @@ pub fn is_vector(r: &mut Reader<'_>, vector: &BTreeMap<NodeId, u32>) -> bool {
 /// When no node would have sent it.
 pub fn take_vector(r: &mut Reader<'_>) -> Result<BTreeMap<NodeId, u32>, WireError> {
     match r.u16()? {
-        count if count & OTHER == 0 => take_numbers(r, count),
+        count if count & OTHER_LOG == 0 => take_numbers(r, count),
         _ => Err(WireError::BadValue("vector")),
     }
 }
@@ -611,10 +611,10 @@ pub fn take_vector(r: &mut Reader<'_>) -> Result<BTreeMap<NodeId, u32>, WireErro
 ///
 /// # Errors
 /// When no node would have sent it.
-pub fn take_vector_of(r: &mut Reader<'_>) -> Result<(Which, BTreeMap<NodeId, u32>), WireError> {
+pub fn take_vector_of(r: &mut Reader<'_>) -> Result<(WhichLog, BTreeMap<NodeId, u32>), WireError> {
     let word = r.u16()?;
-    let which = if word & OTHER == 0 { Which::Main } else { Which::Other };
-    Ok((which, take_numbers(r, word & !OTHER)?))
+    let which = if word & OTHER_LOG == 0 { WhichLog::Main } else { WhichLog::Other };
+    Ok((which, take_numbers(r, word & !OTHER_LOG)?))
 }
 
 fn take_numbers(r: &mut Reader<'_>, count: u16) -> Result<BTreeMap<NodeId, u32>, WireError> {

@@ -19,13 +19,13 @@
 //! most one reply half in, for each multicast packet the set of nodes that lack it; and what is known of each node.
 
 mod arrival;
-mod lend;
 mod peer;
+mod receive_in_place;
 mod timer;
 mod transmit;
 
 pub use arrival::Reply;
-pub use lend::Lent;
+pub use receive_in_place::Lent;
 pub use transmit::{BATCH_BYTES_MAX, SEGMENTS_MAX, To, Transmit};
 
 use self::peer::Peer;

@@ -1,9 +1,9 @@
 //! What both roles of start-up share: the configuration, the way out, and the words for what happened.
 
 use crate::ids::{NODES_MAX, NodeId, THREADS_MAX};
-use crate::node::chance::Chance;
 use crate::node::identity::{Identity, Refusal};
 use crate::node::message::{self, ARGUMENTS_MAX, Intent, Join, OPTIONS_MAX, StartMessage, Wakeup};
+use crate::node::rng::Rng;
 use crate::node::table::{Member, Membership};
 use crate::time::{Span, Time};
 use crate::wire::header::MsgType;
@@ -343,7 +343,7 @@ pub(super) struct Core {
     pub nonce: u64,
     /// When it began.
     pub born: Time,
-    pub chance: Chance,
+    pub chance: Rng,
     pub out: VecDeque<Transmit>,
     pub events: VecDeque<Event>,
 }

@@ -48,8 +48,8 @@ pub use self::core::{Config, ConfigError, Event, Missing, Mode, Phase, StartErro
 use self::core::Core;
 use self::joiner::Joiner;
 use self::zero::Zero;
-use super::chance::Chance;
 use super::message::{StartMessage, types};
+use super::rng::Rng;
 use crate::ids::NodeId;
 use crate::time::Time;
 use crate::wire::bytes::WireError;
@@ -80,7 +80,7 @@ impl Startup {
     /// When the configuration cannot work.
     pub fn new(config: Config, now: Time, seed: u64) -> Result<Startup, ConfigError> {
         let config = config.checked()?;
-        let mut chance = Chance::new(seed);
+        let mut chance = Rng::new(seed);
         let nonce = chance.next().max(1);
         let mut core = Core { config, nonce, born: now, chance, out: VecDeque::new(), events: VecDeque::new() };
         let zero = matches!(core.config.mode, Mode::Serve | Mode::Launched { node: NodeId(0), .. });

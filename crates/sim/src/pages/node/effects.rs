@@ -1,26 +1,26 @@
 //! What the page logic of a node acts on here.
 
 use super::{Diffs, Pages};
-use comem_protocol::coherence::pages::chunk::close::Asks;
-use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
-use comem_protocol::coherence::pages::era::Era;
-use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
+use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
 use comem_protocol::coherence::pages::node::{Failure, NodeEffects};
-use comem_protocol::coherence::pages::push::Stash;
-use comem_protocol::coherence::pages::serve::{self, Listing, PageRooms};
-use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, Need};
+use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
+use comem_protocol::coherence::pages::page_table::{DiffSink, PageTable};
+use comem_protocol::coherence::pages::push::PushBuffer;
+use comem_protocol::coherence::pages::serve::{self, Listing, PageState};
+use comem_protocol::coherence::pages::sync_phase::SyncPhase;
+use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, RequiredDiff};
 use comem_protocol::coherence::pages::{Context, PageNo};
 use comem_protocol::ids::NodeId;
 use comem_protocol::outbox::{self, Outbox};
-use comem_protocol::sync::Mark;
+use comem_protocol::sync::IntervalMark;
 use std::ops::Range;
 
 /// What a batch of diffs acts on in the midst of a chunk's step.
 struct DiffRoom<'a> {
     me: NodeId,
-    needs: &'a mut Needs,
-    stash: &'a mut Stash,
+    needs: &'a mut RequiredDiffs,
+    push_buffer: &'a mut PushBuffer,
     diffs_bytes: usize,
 }
 
@@ -30,7 +30,7 @@ impl DiffEffects for DiffRoom<'_> {
     }
 
     fn leaves(&mut self, page: PageNo) {
-        self.stash.void(&(page..page + 1));
+        self.push_buffer.void(&(page..page + 1));
     }
 
     fn diffs_bytes(&self) -> usize {
@@ -39,9 +39,9 @@ impl DiffEffects for DiffRoom<'_> {
 }
 
 impl NodeEffects for Pages {
-    type Rooms = Pages;
+    type Pages = Pages;
 
-    fn rooms(&mut self) -> &mut Pages {
+    fn pages(&mut self) -> &mut Pages {
         self
     }
 
@@ -53,26 +53,31 @@ impl NodeEffects for Pages {
         self.me
     }
 
-    fn needs<R>(&mut self, step: impl FnOnce(&mut Needs) -> R) -> R {
+    fn needs<R>(&mut self, step: impl FnOnce(&mut RequiredDiffs) -> R) -> R {
         step(&mut self.needs)
     }
 
-    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R> {
+    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R) -> Option<R> {
         self.chunk_of(page).map(|at| self.with(at, step))
     }
 
     fn diff_step<R>(
         &mut self,
         (page, listing): (PageNo, Listing),
-        (batch, ledger): (&mut DiffBatch, &mut Ledger),
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut dyn Flush) -> R,
+        (batch, intervals): (&mut DiffBatch, &mut IntervalState),
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>, &mut dyn DiffSink) -> R,
     ) -> Option<R> {
-        let (mut needs, mut stash) = (std::mem::take(&mut self.needs), std::mem::take(&mut self.stash));
-        let room = DiffRoom { me: self.me, needs: &mut needs, stash: &mut stash, diffs_bytes: self.layout.diffs_bytes };
-        let mut sink = batch.sink(ledger, room);
-        let step = |chunk: &mut Chunk, cx: &mut Context<'_>| step(chunk, cx, &mut sink);
+        let (mut needs, mut push_buffer) = (std::mem::take(&mut self.needs), std::mem::take(&mut self.push_buffer));
+        let room = DiffRoom {
+            me: self.me,
+            needs: &mut needs,
+            push_buffer: &mut push_buffer,
+            diffs_bytes: self.layout.diffs_bytes,
+        };
+        let mut sink = batch.sink(intervals, room);
+        let step = |chunk: &mut PageTable, cx: &mut Context<'_>| step(chunk, cx, &mut sink);
         let result = self.listed_chunk((page, listing), &mut Outbox::new(), step);
-        (self.needs, self.stash) = (needs, stash);
+        (self.needs, self.push_buffer) = (needs, push_buffer);
         result
     }
 
@@ -81,23 +86,23 @@ impl NodeEffects for Pages {
     }
 
     fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
-        let shape = self.chunk_of(page).map(|at| self.chunks[at].shape());
+        let shape = self.chunk_of(page).map(|at| self.chunks[at].layout());
         shape.map(|shape| shape.first..shape.first + shape.pages).ok_or(None)
     }
 
-    fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, Asks)> {
+    fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, PendingWork)> {
         let chunk = |first: &PageNo| self.chunk_of(*first).map(|at| (*first, &self.chunks[at]));
-        let end = |chunk: &Chunk| chunk.shape().first + chunk.shape().pages;
-        firsts.iter().filter_map(chunk).map(|(first, chunk)| (first..end(chunk), chunk.asks())).collect()
+        let end = |chunk: &PageTable| chunk.layout().first + chunk.layout().pages;
+        firsts.iter().filter_map(chunk).map(|(first, chunk)| (first..end(chunk), chunk.pending_work())).collect()
     }
 
     fn active(&mut self) -> Vec<PageNo> {
-        self.active.chunks().iter().map(|at| self.chunks[*at].shape().first).collect()
+        self.active.chunks().iter().map(|at| self.chunks[*at].layout().first).collect()
     }
 
     fn take_active(&mut self) -> Vec<PageNo> {
         self.active.goes_on(self.caller);
-        self.active.take().into_iter().map(|at| self.chunks[at].shape().first).collect()
+        self.active.take().into_iter().map(|at| self.chunks[at].layout().first).collect()
     }
 
     fn relist(&mut self, firsts: Vec<PageNo>) {
@@ -105,24 +110,24 @@ impl NodeEffects for Pages {
         self.active.give_back(chunks);
     }
 
-    fn closes(&mut self) -> Mark {
-        Mark(self.closes)
+    fn closes(&mut self) -> IntervalMark {
+        IntervalMark(self.closes)
     }
 
-    fn begin_close(&mut self) -> Mark {
+    fn begin_close(&mut self) -> IntervalMark {
         self.closes += 1;
         self.closed = self.now;
-        Mark(self.closes)
+        IntervalMark(self.closes)
     }
 
-    fn era<R>(&mut self, step: impl FnOnce(&mut Era) -> R) -> R {
-        step(&mut self.era)
+    fn era<R>(&mut self, step: impl FnOnce(&mut SyncPhase) -> R) -> R {
+        step(&mut self.sync_phase)
     }
 
     fn writes_seen(
         &mut self,
-        _: &[(Range<PageNo>, Asks)],
-        _: Era,
+        _: &[(Range<PageNo>, PendingWork)],
+        _: SyncPhase,
         _: &mut Vec<Range<PageNo>>,
     ) -> Option<Vec<Range<PageNo>>> {
         self.others_act();
@@ -143,11 +148,11 @@ impl NodeEffects for Pages {
         self.ended.append(&mut pages);
     }
 
-    fn meets(&mut self, needs: &[Need]) -> bool {
-        self.desk.meets(needs)
+    fn meets(&mut self, needs: &[RequiredDiff]) -> bool {
+        self.home_queue.meets(needs)
     }
 
-    fn home_has(&mut self, needs: &[Need]) {
+    fn home_has(&mut self, needs: &[RequiredDiff]) {
         self.needs.confirm(self.me, needs);
     }
 
@@ -163,7 +168,7 @@ impl NodeEffects for Pages {
         self.migration.decide(epoch, entries, |page| self.layout.migrating_unit(page))
     }
 
-    fn send_diffs(&mut self, _: &Ledger, home: NodeId, head: &DiffsHead, message: Vec<u8>) {
+    fn send_diffs(&mut self, _: &IntervalState, home: NodeId, head: &DiffsHead, message: Vec<u8>) {
         let origin = if self.caller.is_some() { outbox::Origin::Caller } else { outbox::Origin::Service };
         let parts = message[DIFFS_HEAD_BYTES..].to_vec();
         self.diffs.push(Diffs { home, origin, head: head.clone(), parts });

@@ -25,7 +25,7 @@ impl Pages {
     pub(super) fn has_room_for_homes(&mut self) -> bool {
         let most = self.layout.homes_max;
         if self.tally.gained >= most {
-            (0..self.chunks.len()).for_each(|at| self.with(at, |chunk, cx| chunk.heed_claims(cx)));
+            (0..self.chunks.len()).for_each(|at| self.with(at, |chunk, cx| chunk.collect_remote_claims(cx)));
         }
         self.tally.gained < most
     }

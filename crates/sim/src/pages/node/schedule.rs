@@ -8,7 +8,7 @@ use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::lock_schedule::{DeferralInputs, LockSchedule, Request, Slice, Tuning, incremental_close};
 use comem_protocol::outbox::Outbox;
-use comem_protocol::sync::Mark;
+use comem_protocol::sync::IntervalMark;
 use comem_protocol::sync::lock::{Acquire, Locks};
 use comem_protocol::time::{Span, Time};
 
@@ -18,7 +18,7 @@ impl DeferralInputs for Node {
     }
 
     fn is_beyond_barrier(&mut self, request: &Request<'_>) -> bool {
-        request.is_beyond_barrier(&self.pages.ledger)
+        request.is_beyond_barrier(&self.pages.intervals)
     }
 
     fn long_close(&mut self, tuning: &Tuning) -> Option<Vec<PageNo>> {
@@ -41,8 +41,8 @@ impl Scheduled for Node {
         &mut self.pages.schedule
     }
 
-    fn locks_now(&self) -> (&Locks, Mark) {
-        (&self.locks, Mark(self.pages.closes))
+    fn locks_now(&self) -> (&Locks, IntervalMark) {
+        (&self.locks, IntervalMark(self.pages.closes))
     }
 
     fn acts(&mut self, now: Time, caller: Option<Slot>) {
@@ -62,7 +62,7 @@ impl Scheduled for Node {
         match thread.phase {
             _ if thread.ended => Some(Waits::Others),
             _ if !thread.asleep => None,
-            Phase::Flag | Phase::Barrier(_) | Phase::Wished(_) => Some(Waits::Others),
+            Phase::Flag | Phase::Barrier(_) | Phase::Requested(_) => Some(Waits::Others),
             Phase::Lock | Phase::CatchUp => Some(Waits::Lock),
             _ => Some(Waits::Data),
         }
@@ -77,10 +77,10 @@ impl Node {
             Slice::None => {}
             Slice::Close(chunk) => {
                 self.pages.active.goes_on(None);
-                if self.pages.ledger.may_close() {
-                    let first = self.pages.chunks[chunk as usize].shape().first;
-                    self.pages.in_ledger(|pages, ledger| {
-                        close_tables(pages, ledger, (&[first], false), CloseReason::Else);
+                if self.pages.intervals.may_close() {
+                    let first = self.pages.chunks[chunk as usize].layout().first;
+                    self.pages.in_ledger(|pages, intervals| {
+                        close_tables(pages, intervals, (&[first], false), CloseReason::Else);
                     });
                 }
             }
@@ -94,7 +94,7 @@ impl Node {
     /// Something has happened: now and then a node requests the tokens that have left, and not as a turn begins alone.
     pub(super) fn may_request_ahead(&mut self, caller: Option<Slot>, out: &mut Outbox) {
         // A node at a barrier wants nothing.
-        if self.pages.layout.wants && self.pages.ledger.may_close() && self.pages.rng.below(2) == 0 {
+        if self.pages.layout.wants && self.pages.intervals.may_close() && self.pages.rng.below(2) == 0 {
             self.request_ahead(caller, out);
         }
     }

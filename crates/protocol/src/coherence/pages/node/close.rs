@@ -3,12 +3,12 @@
 
 use super::diffs::DiffBatch;
 use super::{Failure, NodeEffects, each_table};
-use crate::coherence::pages::chunk::Chunk;
-use crate::coherence::pages::chunk::close::Asks;
-use crate::coherence::pages::history::add_notice;
-use crate::coherence::pages::ledger::Ledger;
+use crate::coherence::pages::intervals::IntervalState;
+use crate::coherence::pages::page_table::PageTable;
+use crate::coherence::pages::page_table::interval_end::PendingWork;
 use crate::coherence::pages::serve::Listing;
 use crate::coherence::pages::wire::Groups;
+use crate::coherence::pages::write_notices::add_notice;
 use crate::coherence::pages::{PageEngine, PageNo};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
@@ -29,12 +29,12 @@ pub enum CloseReason {
 pub type Notices = [Vec<(Range<PageNo>, NodeId, bool)>; 2];
 
 /// Ends the open interval: everything written on this node since the last one.
-pub fn close_interval(node: &mut impl NodeEffects, ledger: &mut Ledger, why: CloseReason) {
-    if ledger.may_close() {
+pub fn close_interval(node: &mut impl NodeEffects, intervals: &mut IntervalState, why: CloseReason) {
+    if intervals.may_close() {
         let over = node.begin_close();
         let active = node.take_active();
-        close_tables(node, ledger, (&active, true), why);
-        ledger.closes_are_over(over);
+        close_tables(node, intervals, (&active, true), why);
+        intervals.closes_are_over(over);
     }
 }
 
@@ -42,45 +42,45 @@ pub fn close_interval(node: &mut impl NodeEffects, ledger: &mut Ledger, why: Clo
 /// taken them from the active list (`unlisted`).
 pub fn close_tables<E: NodeEffects>(
     node: &mut E,
-    ledger: &mut Ledger,
+    intervals: &mut IntervalState,
     (firsts, unlisted): (&[PageNo], bool),
     why: CloseReason,
 ) {
     if firsts.is_empty() {
         return;
     }
-    if ledger.is_used_up() {
+    if intervals.is_used_up() {
         return node.fails(Failure::IntervalsUsedUp);
     }
-    let era = node.era(|era| {
-        era.close();
-        *era
+    let sync_phase = node.era(|sync_phase| {
+        sync_phase.close();
+        *sync_phase
     });
     let before = node.tables_at(firsts);
     collect_remote_gets(node, &before);
     let mut idle = Vec::new();
-    let seen = node.writes_seen(&before, era, &mut idle);
+    let seen = node.writes_seen(&before, sync_phase, &mut idle);
     // What tables ask for is read behind the kernel's notes: whoever takes notes out of the kernel has asked before.
     let tables = node.tables_at(firsts);
     let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), Notices::default(), Vec::new());
-    let (plain, scoped) = (ledger.which(PageEngine::Hlrc), ledger.which(PageEngine::Scope));
+    let (plain, scoped) = (intervals.which(PageEngine::Hlrc), intervals.which(PageEngine::Scope));
     let mut behind = seen.as_deref().unwrap_or_default();
     let listing = if unlisted { Listing::Taken } else { Listing::AsBefore };
     for (table, asks) in tables {
         behind = &behind[behind.iter().take_while(|run| run.end <= table.start).count()..];
         let untouched = seen.is_some() && behind.first().is_none_or(|run| table.end <= run.start);
-        if untouched && Chunk::may_be_passed_over(table.start, asks, era) {
+        if untouched && PageTable::may_be_passed_over(table.start, asks, sync_phase) {
             passed_over.push(table.start);
             continue;
         }
-        node.diff_step((table.start, listing), (&mut batch, ledger), |table, cx, sink| {
-            let book = if table.shape().engine == PageEngine::Scope { scoped } else { plain };
+        node.diff_step((table.start, listing), (&mut batch, intervals), |table, cx, sink| {
+            let book = if table.layout().engine == PageEngine::Scope { scoped } else { plain };
             table.close(cx, sink, seen.as_deref(), &mut notices[book as usize]);
         });
-        batch.send_full(node, ledger);
+        batch.send_full(node, intervals);
         node.between_steps();
     }
-    batch.send(node, ledger);
+    batch.send(node, intervals);
     if unlisted && Rule::PassedOverStayActive.on() {
         node.relist(passed_over);
     }
@@ -90,27 +90,27 @@ pub fn close_tables<E: NodeEffects>(
         // As if the copies were gone: no home moves to who has written them.
         notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
     }
-    ledger.close(notices.map(|notices| groups(node.me(), ledger, notices)));
+    intervals.close(notices.map(|notices| groups(node.me(), intervals, notices)));
     each_table(node, idle.iter(), |node, parts| {
-        node.step(parts[0].start, |table, cx| parts.iter().for_each(|part| table.lay_aside(cx, part)));
+        node.step(parts[0].start, |table, cx| parts.iter().for_each(|part| table.untrack_idle(cx, part)));
     });
 }
 
 /// What other nodes have copied out of these page tables since the last look is shared from now on: before the kernel's
 /// notes are read, or they would be read where they say nothing yet.
-pub fn collect_remote_gets(node: &mut impl NodeEffects, tables: &[(Range<PageNo>, Asks)]) {
-    for (table, _) in tables.iter().filter(|(_, asks)| asks.heed) {
+pub fn collect_remote_gets(node: &mut impl NodeEffects, tables: &[(Range<PageNo>, PendingWork)]) {
+    for (table, _) in tables.iter().filter(|(_, asks)| asks.gets) {
         if node.may_be_taken(table) {
-            node.step(table.start, |table, cx| table.heed_takers(cx));
+            node.step(table.start, |table, cx| table.collect_remote_gets(cx));
         }
     }
 }
 
 /// Notices by home.
-fn groups(me: NodeId, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
+fn groups(me: NodeId, intervals: &IntervalState, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
     let mut groups = Groups::new();
     for (pages, home, held) in notices {
-        let serial = || if home == me { 0 } else { ledger.last_serial(home) };
+        let serial = || if home == me { 0 } else { intervals.last_serial(home) };
         add_notice(&mut groups, home, serial, pages, held);
     }
     groups

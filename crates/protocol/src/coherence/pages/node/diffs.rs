@@ -5,8 +5,8 @@
 //! it is in when all of it is, before anybody is told.
 
 use super::NodeEffects;
-use crate::coherence::pages::chunk::Flush;
-use crate::coherence::pages::ledger::Ledger;
+use crate::coherence::pages::intervals::IntervalState;
+use crate::coherence::pages::page_table::DiffSink;
 use crate::coherence::pages::wire::{DIFFS_BYTES, DIFFS_HEAD_BYTES, DiffsHead, put_part};
 use crate::coherence::pages::{ByteMarks, PageNo};
 use crate::ids::NodeId;
@@ -57,26 +57,26 @@ pub struct DiffBatch {
 
 impl DiffBatch {
     /// Where a step of a page table puts its diffs.
-    pub fn sink<'a, E: DiffEffects>(&'a mut self, ledger: &'a mut Ledger, effects: E) -> DiffSink<'a, E> {
-        DiffSink { batch: self, ledger, effects }
+    pub fn sink<'a, E: DiffEffects>(&'a mut self, intervals: &'a mut IntervalState, effects: E) -> BatchSink<'a, E> {
+        BatchSink { batch: self, intervals, effects }
     }
 
     /// Says what was put, and puts or sends the rest, in the order that the homes will apply it.
-    pub fn send(self, node: &mut impl NodeEffects, ledger: &Ledger) {
+    pub fn send(self, node: &mut impl NodeEffects, intervals: &IntervalState) {
         for home in &self.homes {
             if let Some(serial) = home.serial {
                 node.puts_are_in(home.node, serial);
             }
         }
         for (home, messages) in self.by_home {
-            send_to(node, ledger, home, messages);
+            send_to(node, intervals, home, messages);
         }
     }
 
     /// Sends what has grown so long that more goes into another message: the memory is used again for the next, and
     /// homes have something to do meanwhile. Not where something was put before it: that is not said to be in yet, and
     /// nobody at the home would look for what waits for it.
-    pub fn send_full(&mut self, node: &mut impl NodeEffects, ledger: &Ledger) {
+    pub fn send_full(&mut self, node: &mut impl NodeEffects, intervals: &IntervalState) {
         if self.by_home.values().all(|messages| messages.len() == 1) {
             return;
         }
@@ -86,7 +86,7 @@ impl DiffBatch {
                 continue;
             }
             let last = messages.len() - 1;
-            send_to(node, ledger, *home, messages.drain(..last));
+            send_to(node, intervals, *home, messages.drain(..last));
         }
         node.side_leaves();
         *node.side() = side;
@@ -95,32 +95,32 @@ impl DiffBatch {
 
 fn send_to(
     node: &mut impl NodeEffects,
-    ledger: &Ledger,
+    intervals: &IntervalState,
     home: NodeId,
     messages: impl IntoIterator<Item = (u64, Vec<u8>)>,
 ) {
     let me = node.me();
     let needs = node.needs(|needs| needs.before_diffs(home, me));
     for (serial, message) in messages {
-        let head = DiffsHead { epoch: ledger.epoch(), serial, needs: needs.clone() };
-        node.send_diffs(ledger, home, &head, message);
+        let head = DiffsHead { epoch: intervals.epoch(), serial, needs: needs.clone() };
+        node.send_diffs(intervals, home, &head, message);
     }
 }
 
 /// Where a step of a page table puts its diffs.
-pub struct DiffSink<'a, E> {
+pub struct BatchSink<'a, E> {
     batch: &'a mut DiffBatch,
-    ledger: &'a mut Ledger,
+    intervals: &'a mut IntervalState,
     effects: E,
 }
 
-impl<E: DiffEffects> DiffSink<'_, E> {
+impl<E: DiffEffects> BatchSink<'_, E> {
     fn home(&mut self, node: NodeId) -> &mut Home {
         let homes = &mut self.batch.homes;
         let at = homes.iter().position(|home| home.node == node).unwrap_or_else(|| {
             let puts = self.effects.put_at(node).is_some_and(|put| {
-                let in_order = put == self.ledger.last_serial(node);
-                (in_order || !Rule::PutsKeepTheirOrder.on()) && self.ledger.may_close()
+                let in_order = put == self.intervals.last_serial(node);
+                (in_order || !Rule::PutsKeepTheirOrder.on()) && self.intervals.may_close()
             });
             homes.push(Home { node, puts, serial: None });
             homes.len() - 1
@@ -130,13 +130,13 @@ impl<E: DiffEffects> DiffSink<'_, E> {
 
     /// The serial of what leaves for a home next.
     fn next_serial(&mut self, home: NodeId) -> u64 {
-        let serial = self.ledger.next_serial(home);
+        let serial = self.intervals.next_serial(home);
         self.effects.numbered(home, serial);
         serial
     }
 }
 
-impl<E: DiffEffects> Flush for DiffSink<'_, E> {
+impl<E: DiffEffects> DiffSink for BatchSink<'_, E> {
     fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]) {
         self.effects.leaves(page);
         // What is put behind it in this batch would be said to be in before it: so nothing is.
@@ -164,6 +164,6 @@ impl<E: DiffEffects> Flush for DiffSink<'_, E> {
             let serial = self.next_serial(home);
             self.home(home).serial = Some(serial);
         }
-        self.effects.was_put(home, self.ledger.epoch(), page, marks);
+        self.effects.was_put(home, self.intervals.epoch(), page, marks);
     }
 }

@@ -1,7 +1,7 @@
 //! What a node does with all its page tables: at a release, at an acquire, at a barrier.
 //!
 //! The runtime and the simulator run the same functions; where they keep tables, and how they send, stands behind
-//! [`NodeEffects`]. Whoever calls one of these functions holds the [`Ledger`], so one runs at a time on a node. A page
+//! [`NodeEffects`]. Whoever calls one of these functions holds the [`IntervalState`], so one runs at a time on a node. A page
 //! table is locked only within a step, and between two steps other threads of the node go on.
 //!
 //! | part | what it does |
@@ -18,16 +18,16 @@ pub mod sync;
 
 use self::close::{CloseReason, Notices};
 use self::diffs::DiffBatch;
-use super::chunk::close::Asks;
-use super::chunk::{Chunk, Flush};
-use super::era::Era;
-use super::ledger::{Ledger, Needs};
-use super::serve::{Listing, PageRooms};
-use super::wire::{DiffsHead, Entry, Need, Runs};
+use super::intervals::{IntervalState, RequiredDiffs};
+use super::page_table::interval_end::PendingWork;
+use super::page_table::{DiffSink, PageTable};
+use super::serve::{Listing, PageState};
+use super::sync_phase::SyncPhase;
+use super::wire::{DiffsHead, Entry, RequiredDiff, Runs};
 use super::{Context, PageNo};
 use crate::ids::NodeId;
 use crate::outbox::Outbox;
-use crate::sync::Mark;
+use crate::sync::IntervalMark;
 use crate::wire::bytes::WireError;
 use std::ops::Range;
 
@@ -47,30 +47,30 @@ pub enum Failure {
 /// What the page logic of a node acts on.
 pub trait NodeEffects {
     /// Where the node keeps the state of pages.
-    type Rooms: PageRooms;
+    type Pages: PageState;
     /// Where the node keeps the state of pages.
-    fn rooms(&mut self) -> &mut Self::Rooms;
+    fn pages(&mut self) -> &mut Self::Pages;
     /// What leaves before the step's other messages.
     fn side(&mut self) -> &mut Outbox;
     /// This node.
     fn me(&self) -> NodeId;
     /// Which diffs each home must have applied.
-    fn needs<R>(&mut self, step: impl FnOnce(&mut Needs) -> R) -> R;
+    fn needs<R>(&mut self, step: impl FnOnce(&mut RequiredDiffs) -> R) -> R;
     /// A step of the page table with this page; `None` when no region with several writers has it.
-    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R>;
+    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R) -> Option<R>;
     /// As [`NodeEffects::step`], for one that may flush diffs.
     fn diff_step<R>(
         &mut self,
         at: (PageNo, Listing),
-        to: (&mut DiffBatch, &mut Ledger),
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut dyn Flush) -> R,
+        to: (&mut DiffBatch, &mut IntervalState),
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>, &mut dyn DiffSink) -> R,
     ) -> Option<R>;
     /// Between two steps of a long one; no table is locked.
     fn between_steps(&mut self) {}
     /// The pages of the table with this page, if there is one here; else the next page, if any, where there may be one.
     fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>>;
     /// The page tables from these pages on, as far as regions have them, each with what it has to be asked for.
-    fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, Asks)>;
+    fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, PendingWork)>;
     /// The page tables that may be dirty, in any order.
     fn active(&mut self) -> Vec<PageNo>;
     /// Takes the list of these, in order.
@@ -78,11 +78,11 @@ pub trait NodeEffects {
     /// These come back into the list, although no step has come by them.
     fn relist(&mut self, firsts: Vec<PageNo>);
     /// How many intervals have begun to end.
-    fn closes(&mut self) -> Mark;
+    fn closes(&mut self) -> IntervalMark;
     /// An interval begins to end: gives how many have, this one included.
-    fn begin_close(&mut self) -> Mark;
+    fn begin_close(&mut self) -> IntervalMark;
     /// How this node's intervals have ended lately.
-    fn era<R>(&mut self, step: impl FnOnce(&mut Era) -> R) -> R;
+    fn era<R>(&mut self, step: impl FnOnce(&mut SyncPhase) -> R) -> R;
     /// Whether another node may have copied something out of this page table by itself since the last look.
     fn may_be_taken(&mut self, _table: &Range<PageNo>) -> bool {
         true
@@ -91,8 +91,8 @@ pub trait NodeEffects {
     /// none or has not answered. Appends to `idle` what was looked at so often in vain that it is laid aside.
     fn writes_seen(
         &mut self,
-        tables: &[(Range<PageNo>, Asks)],
-        era: Era,
+        tables: &[(Range<PageNo>, PendingWork)],
+        sync_phase: SyncPhase,
         idle: &mut Vec<Range<PageNo>>,
     ) -> Option<Vec<Range<PageNo>>>;
     /// Whether more pages may have their home here than by the layout of their regions.
@@ -109,9 +109,9 @@ pub trait NodeEffects {
     /// Copies of these pages have ended: they may be fetched again.
     fn copies_ended(&mut self, pages: Vec<Range<PageNo>>);
     /// Whether all these diffs have been applied here.
-    fn meets(&mut self, needs: &[Need]) -> bool;
+    fn meets(&mut self, needs: &[RequiredDiff]) -> bool;
     /// They have been.
-    fn home_has(&mut self, needs: &[Need]);
+    fn home_has(&mut self, needs: &[RequiredDiff]);
     /// Whether a token's message, which has so many bytes, has room for the pages that it may carry.
     fn has_room_to_carry(&mut self, _bytes: usize) -> bool {
         true
@@ -124,7 +124,7 @@ pub trait NodeEffects {
     fn awaits_diffs(&mut self) {}
     /// Stores a message's diffs into their home's memory, or sends them before the step's other messages. They stand
     /// behind [`DIFFS_HEAD_BYTES`](super::wire::DIFFS_HEAD_BYTES) of room.
-    fn send_diffs(&mut self, ledger: &Ledger, home: NodeId, head: &DiffsHead, message: Vec<u8>);
+    fn send_diffs(&mut self, intervals: &IntervalState, home: NodeId, head: &DiffsHead, message: Vec<u8>);
     /// What stands in [`NodeEffects::side`] leaves at once.
     fn side_leaves(&mut self) {}
     /// What was put into a home's memory is in, up to this serial.

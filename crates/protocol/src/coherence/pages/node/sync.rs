@@ -1,59 +1,59 @@
 //! What releases carry and acquires take in, and what a barrier does with all that was written.
 
 use super::close::{CloseReason, close_interval};
-use super::invalidate::end_copies;
+use super::invalidate::invalidate_copies;
 use super::{Failure, NodeEffects};
-use crate::coherence::pages::carry;
-use crate::coherence::pages::ledger::Ledger;
-use crate::coherence::pages::serve::{self, PageRooms};
+use crate::coherence::pages::intervals::IntervalState;
+use crate::coherence::pages::piggyback;
+use crate::coherence::pages::serve::{self, PageState};
 use crate::coherence::pages::wire::Entry;
 use crate::rules::Rule;
-use crate::sync::{Mark, Scope};
+use crate::sync::{IntervalMark, Scope};
 
 /// A release of `scope` at some moment, of which another node with this knowledge hears now: closes the interval if
 /// what was written before it is still in the open one, and appends what the other lacks, with the pages that it wishes
 /// for. Gives how many pages go with it.
 pub fn release(
     node: &mut impl NodeEffects,
-    ledger: &mut Ledger,
-    (scope, released): (Scope, Mark),
+    intervals: &mut IntervalState,
+    (scope, released): (Scope, IntervalMark),
     knowledge: &[u8],
     out: &mut Vec<u8>,
 ) -> u64 {
     // Who has the ledger knows that no interval is ending: those that have begun to are over.
     if released.needs_close(node.closes()) {
         let why = if let Scope::Lock(lock) = scope { CloseReason::Lock(lock) } else { CloseReason::Else };
-        close_interval(node, ledger, why);
+        close_interval(node, intervals, why);
     }
-    let ((seen, wishes), at) = (carry::split(knowledge), out.len());
-    ledger.tell((scope, released), seen, out);
+    let ((seen, wishes), at) = (piggyback::split_request(knowledge), out.len());
+    intervals.encode_notices((scope, released), seen, out);
     if let Some(wishes) = wishes.filter(|_| node.has_room_to_carry(out.len())) {
         let (me, told) = (node.me(), out[at..].to_vec());
         let needs = node.needs(|needs| needs.at(me));
         let fresh = node.meets(&needs);
-        return carry::load(node.rooms(), ledger, (wishes, fresh), &told, out);
+        return piggyback::attach(node.pages(), intervals, (wishes, fresh), &told, out);
     }
     0
 }
 
 /// An acquire of `scope`: takes in what a release said.
-pub fn acquire(node: &mut impl NodeEffects, ledger: &mut Ledger, scope: Scope, payload: &[u8]) {
-    let (told, carried) = carry::take_off(payload);
-    let entries = match node.needs(|needs| ledger.learn(scope, told, needs)) {
+pub fn acquire(node: &mut impl NodeEffects, intervals: &mut IntervalState, scope: Scope, payload: &[u8]) {
+    let (told, carried) = piggyback::split_payload(payload);
+    let entries = match node.needs(|needs| intervals.apply_notices(scope, told, needs)) {
         Ok(entries) => entries,
         Err(error) => return node.fails(Failure::Release(error)),
     };
-    node.rooms().stash(|stash| {
+    node.pages().push_buffer(|stash| {
         let groups = entries.iter().flat_map(|entry| &entry.groups);
         groups.flat_map(|group| &group.runs).for_each(|(run, _)| stash.void(run));
     });
     if Rule::AcquiresEndCopies.on() {
-        end_copies(node, ledger, entries.iter().map(|entry| &**entry), false);
+        invalidate_copies(node, intervals, entries.iter().map(|entry| &**entry), false);
     }
     if let Some(carried) = carried {
         let mut homes = Vec::new();
-        let unloaded = carry::unload(node.rooms(), ledger, |home| homes.push(home), carried);
-        node.needs(|needs| homes.into_iter().for_each(|home| needs.pass_by(home)));
+        let unloaded = piggyback::detach(node.pages(), intervals, |home| homes.push(home), carried);
+        node.needs(|needs| homes.into_iter().for_each(|home| needs.note_unconfirmed_home(home)));
         if let Err(error) = unloaded {
             node.fails(Failure::Carried(error));
         }
@@ -73,13 +73,13 @@ pub fn home_is_fresh(node: &mut impl NodeEffects) -> bool {
 
 /// The node's last thread arrives at a barrier: ends the interval and appends what was written. `homes_stay` where
 /// threads of this node go on until the barrier opens.
-pub fn arrive(node: &mut impl NodeEffects, ledger: &mut Ledger, homes_stay: bool, notices: &mut Vec<u8>) {
-    close_interval(node, ledger, CloseReason::Else);
-    ledger.arrive(notices);
+pub fn arrive(node: &mut impl NodeEffects, intervals: &mut IntervalState, homes_stay: bool, notices: &mut Vec<u8>) {
+    close_interval(node, intervals, CloseReason::Else);
+    intervals.arrive(notices);
     if homes_stay {
-        ledger.keep_homes(notices);
+        intervals.keep_homes(notices);
     }
-    node.push(ledger.epoch());
+    node.push(intervals.epoch());
 }
 
 /// How far a node has come with a barrier that has opened. No other thread of it is in the ledger from the first step
@@ -96,8 +96,13 @@ pub enum Opening {
 
 impl Opening {
     /// Takes in what all nodes said; `in_place` where no thread of the node goes on before what ends was fetched again.
-    pub fn begin(node: &mut impl NodeEffects, ledger: &mut Ledger, notices: &[u8], in_place: bool) -> Opening {
-        let entries = match node.needs(|needs| ledger.open(notices, needs)) {
+    pub fn begin(
+        node: &mut impl NodeEffects,
+        intervals: &mut IntervalState,
+        notices: &[u8],
+        in_place: bool,
+    ) -> Opening {
+        let entries = match node.needs(|needs| intervals.open(notices, needs)) {
             Ok(entries) => entries,
             Err(error) => {
                 // Nobody knows any more which copies are out of date.
@@ -105,20 +110,20 @@ impl Opening {
                 return Opening::Migrated;
             }
         };
-        let (epoch, all) = (ledger.epoch(), entries.iter().map(|(entry, _)| entry));
-        let unused = node.rooms().stash(|stash| stash.open(epoch, all));
+        let (epoch, all) = (intervals.epoch(), entries.iter().map(|(entry, _)| entry));
+        let unused = node.pages().push_buffer(|stash| stash.open(epoch, all));
         serve::tell_unused(unused.unwrap_or_default(), node.side());
         let fresh = entries.iter().filter(|(_, fresh)| *fresh).map(|(entry, _)| entry);
-        end_copies(node, ledger, fresh, in_place);
+        invalidate_copies(node, intervals, fresh, in_place);
         Opening::Learned(entries)
     }
 
     /// The next step.
-    pub fn next(self, node: &mut impl NodeEffects, ledger: &Ledger) -> Opening {
+    pub fn next(self, node: &mut impl NodeEffects, intervals: &IntervalState) -> Opening {
         match self {
             Opening::Learned(entries) => {
-                let moves = node.decide_moves(ledger.epoch(), &entries);
-                for (run, writer) in moves.into_iter().filter(|_| !ledger.homes_stay()) {
+                let moves = node.decide_moves(intervals.epoch(), &entries);
+                for (run, writer) in moves.into_iter().filter(|_| !intervals.homes_stay()) {
                     let mut at = run.start;
                     while let Some((table, _)) = node.tables_at(&[at]).pop().filter(|_| at < run.end) {
                         let part = at..table.end.min(run.end);
@@ -129,7 +134,7 @@ impl Opening {
                 Opening::Migrated
             }
             Opening::Migrated | Opening::Open => {
-                node.era(|era| era.open());
+                node.era(|sync_phase| sync_phase.open());
                 let active = node.active();
                 for (table, _) in node.tables_at(&active).into_iter().filter(|(_, asks)| asks.open) {
                     node.step(table.start, |table, cx| table.open(cx));

@@ -1,6 +1,6 @@
 //! Who wrote where, and what of it is false sharing.
 
-use crate::coherence::pages::sharing::{ENOUGH, Found, MASKS_MAX, Sharing, Touched};
+use crate::coherence::pages::sharing::{Found, MASKS_MAX, Sharing, Touched, WATCHED_EPOCHS};
 use crate::coherence::pages::{ByteMarks, PAGE_BYTES, PageNo};
 use crate::ids::NodeId;
 
@@ -101,14 +101,14 @@ fn times(sharing: &Sharing) -> Vec<u64> {
 #[test]
 fn each_epoch_counts_once_until_there_are_enough() {
     let mut sharing = Sharing::default();
-    for epoch in 0..2 * ENOUGH as u32 {
-        assert_eq!(sharing.is_known(7), epoch > ENOUGH as u32, "not before the next epoch begins");
+    for epoch in 0..2 * WATCHED_EPOCHS as u32 {
+        assert_eq!(sharing.is_known(7), epoch > WATCHED_EPOCHS as u32, "not before the next epoch begins");
         (0..3).for_each(|_| share(&mut sharing, epoch, 7));
         sharing.note(epoch, NodeId(1), 8, Touched::of(&marks([0])));
     }
     share(&mut sharing, 0, 8);
     sharing.settle();
-    assert_eq!(times(&sharing), [ENOUGH], "what comes long after its epoch is not noted");
+    assert_eq!(times(&sharing), [WATCHED_EPOCHS], "what comes long after its epoch is not noted");
     sharing.forget(&(7..8));
     assert_eq!(times(&sharing), []);
 }

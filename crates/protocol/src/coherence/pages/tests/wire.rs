@@ -1,11 +1,11 @@
-use crate::coherence::pages::carry;
-use crate::coherence::pages::history::{self, Knowledge, Which};
-use crate::coherence::pages::ledger::{Ledger, Needs};
+use crate::coherence::pages::intervals::{IntervalState, RequiredDiffs};
+use crate::coherence::pages::piggyback;
 use crate::coherence::pages::region::Region;
 use crate::coherence::pages::wire::{
-    DIFFS_HEAD_BYTES, DiffsHead, Entry, Fetch, Group, Groups, Need, Notices, PUSH_PAGES_MAX, Pages, Push, parts,
-    put_part, put_seen, put_unused, put_vector, take_unused, take_vector, take_vector_of,
+    DIFFS_HEAD_BYTES, DiffsHead, Entry, Fetch, Group, Groups, Notices, PUSH_PAGES_MAX, Pages, Push, RequiredDiff,
+    parts, put_part, put_seen, put_unused, put_vector, take_unused, take_vector, take_vector_of,
 };
+use crate::coherence::pages::write_notices::{self, Knowledge, WhichLog};
 use crate::coherence::pages::{PAGE_BYTES, PageEngine, UNIT_PAGES_MAX};
 use crate::faults::Rng;
 use crate::ids::{LockId, NODES_MAX, NodeId};
@@ -34,7 +34,7 @@ fn serial(rng: &mut Rng) -> u64 {
 }
 
 fn fetch(rng: &mut Rng) -> Fetch {
-    let need = |rng: &mut Rng| Need { writer: node(rng), serial: serial(rng) };
+    let need = |rng: &mut Rng| RequiredDiff { writer: node(rng), serial: serial(rng) };
     let needs = (0..rng.below(5)).map(|_| need(rng)).collect();
     Fetch {
         epoch: rng.next_u64() as u32,
@@ -77,9 +77,9 @@ fn everything_survives_the_wire() {
         assert_eq!(Entry::parse(&mut Reader::new(&body)), Ok(entry));
         let vector = (0..rng.below(6)).map(|_| (node(&mut rng), rng.next_u64() as u32)).collect();
         body.clear();
-        let which = if rng.below(2) == 0 { Which::Main } else { Which::Other };
+        let which = if rng.below(2) == 0 { WhichLog::Main } else { WhichLog::Other };
         put_vector(&mut body, &vector, which);
-        assert_eq!(take_vector(&mut Reader::new(&body)).is_ok(), which == Which::Main);
+        assert_eq!(take_vector(&mut Reader::new(&body)).is_ok(), which == WhichLog::Main);
         assert_eq!(take_vector_of(&mut Reader::new(&body)), Ok((which, vector)));
         let pages = Pages {
             direct: false,
@@ -96,7 +96,7 @@ fn everything_survives_the_wire() {
 
 #[test]
 fn diffs_survive_the_wire_and_end_where_their_bytes_end() {
-    let needs = vec![Need { writer: NodeId(4), serial: 2 }];
+    let needs = vec![RequiredDiff { writer: NodeId(4), serial: 2 }];
     let (head, mut body) = (DiffsHead { epoch: 3, serial: 9, needs }, Vec::new());
     head.emit(&mut body);
     put_part(&mut body, 7, b"abc");
@@ -110,7 +110,7 @@ fn diffs_survive_the_wire_and_end_where_their_bytes_end() {
 #[test]
 fn the_head_of_diffs_is_written_before_them_whatever_its_length() {
     for count in [0, 1, 3, 100] {
-        let needs = (0..count).map(|n| Need { writer: NodeId(n), serial: 1 << n.min(60) }).collect();
+        let needs = (0..count).map(|n| RequiredDiff { writer: NodeId(n), serial: 1 << n.min(60) }).collect();
         let (head, mut message) = (DiffsHead { epoch: 3, serial: 9, needs }, vec![0; DIFFS_HEAD_BYTES]);
         put_part(&mut message, 7, b"abc");
         let start = head.emit_before(&mut message);
@@ -153,16 +153,19 @@ fn rows_of_runs_are_bounded_for_all_entries_of_a_payload_together() {
         intervals.for_each(|interval| blob.put_bytes(&entry_of(interval, &[0, 0, 1, 2, 1 << 24])));
         blob
     };
-    assert_eq!(history::open(&blob(1..2)).map(|blob| blob.entries.len()), Ok(1), "it is no more than that");
-    assert_eq!(history::open(&blob(1..3)).map(|_| ()), Err(WireError::BadValue("row of notices")));
+    assert_eq!(write_notices::open(&blob(1..2)).map(|blob| blob.entries.len()), Ok(1), "it is no more than that");
+    assert_eq!(write_notices::open(&blob(1..3)).map(|_| ()), Err(WireError::BadValue("row of notices")));
     let mut payload = Vec::new();
     for interval in 1..3 {
         let blob = blob(interval..interval + 1);
         payload.put_u32(blob.len() as u32);
         payload.put_bytes(&blob);
     }
-    let mut ledger = Ledger::new(NodeId(0), PageEngine::Hlrc);
-    assert!(ledger.learn(Scope::Lock(LockId(1)), &payload, &mut Needs::default()).is_err(), "in two blobs");
+    let mut intervals = IntervalState::new(NodeId(0), PageEngine::Hlrc);
+    assert!(
+        intervals.apply_notices(Scope::Lock(LockId(1)), &payload, &mut RequiredDiffs::default()).is_err(),
+        "in two blobs"
+    );
 }
 
 /// A run was once cut into pieces that began in the middle of a unit.
@@ -256,15 +259,15 @@ fn parse_all(body: &[u8]) {
     let _ = Entry::parse(&mut Reader::new(body));
     let _ = take_vector(&mut Reader::new(body));
     let _ = Region::parse(body);
-    let _ = history::open(body);
+    let _ = write_notices::open(body);
     if let Ok((_, rest)) = DiffsHead::parse(body) {
         parts(rest).for_each(drop);
     }
-    history::blobs(body).for_each(drop);
-    let (_, _) = (carry::split(body), carry::take_off(body));
-    history::unite(body, &mut body.to_vec());
+    write_notices::blobs(body).for_each(drop);
+    let (_, _) = (piggyback::split_request(body), piggyback::split_payload(body));
+    write_notices::unite(body, &mut body.to_vec());
     for knowledge in [Knowledge::default(), Knowledge::parse(body)] {
-        history::hand_out(body, &knowledge, &mut Vec::new());
+        write_notices::hand_out(body, &knowledge, &mut Vec::new());
     }
 }
 

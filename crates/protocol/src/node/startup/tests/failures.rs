@@ -257,7 +257,7 @@ fn configurations_that_cannot_work_are_refused() {
 
 #[test]
 fn random_and_damaged_bytes_do_no_harm() {
-    let mut chance = Chance::new(99);
+    let mut chance = Rng::new(99);
     let mut network = Network::new(27, 0);
     network.start_all(0..3, |i| config(i, 3, Mode::Discover));
     let mut seen: Vec<(MsgType, Vec<u8>)> = Vec::new();
@@ -285,12 +285,12 @@ fn random_and_damaged_bytes_do_no_harm() {
     assert!(seen.len() > 100, "the test reached the machines");
 }
 
-fn random_bytes(chance: &mut Chance) -> (MsgType, Vec<u8>) {
+fn random_bytes(chance: &mut Rng) -> (MsgType, Vec<u8>) {
     let len = chance.next() % 300;
     (MsgType(7 + (chance.next() % 8) as u16), (0..len).map(|_| chance.next() as u8).collect())
 }
 
-fn damaged(chance: &mut Chance, seen: &[(MsgType, Vec<u8>)]) -> Option<(MsgType, Vec<u8>)> {
+fn damaged(chance: &mut Rng, seen: &[(MsgType, Vec<u8>)]) -> Option<(MsgType, Vec<u8>)> {
     let (ty, mut body) = seen.get(chance.next() as usize % seen.len().max(1))?.clone();
     for _ in 0..chance.next() % 4 {
         let at = chance.next() as usize % body.len().max(1);

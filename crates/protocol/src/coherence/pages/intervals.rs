@@ -1,0 +1,410 @@
+//! A node's intervals and what it knows of those of others: the bookkeeping behind releases and acquires.
+//!
+//! What an acquire brings depends on the engine of the pages: there is a [`notice_log`](super::notice_log) for each
+//! engine in use. What engines have in common stands here: the epoch, the numbers of intervals, and those of the diffs
+//! sent to each home, which applies them in order whosever pages they are.
+//!
+//! The *main* book is that of the job's engine; the *other* comes into being when the node hears of a region that needs it. While there is
+//! none, nothing more is told than if there could be none.
+//!
+//! Under `scope` a lock can be *wide* for the rest of the epoch: its releases tell, in a second blob, all that the node has written and
+//! has learnt by such blobs, as `hlrc` would. A lock becomes wide by a release-consistent release or a lazy acquire, the two
+//! primitives that Brazos adds to scope consistency (Speight and Bennett, USENIX Windows NT 1997, section 3.3), and on a node that
+//! acquires it when it was wide before. On a node that has acquired it lazily it stays wide in later epochs. A token that has come without everything is
+//! *narrow* here, until a lazy acquire has asked for the rest ([`catch_up`](crate::sync::lock::Locks::catch_up)), which is told as of [`Scope::All`]: where it
+//! goes on with everything that this node has to tell, it says that this is not all.
+
+use super::PageEngine;
+use super::notice_log::{IntervalClock, NoticeLog, NoticeScope};
+use super::piggyback;
+use super::wire::{Entry, Groups, IN_ROWS_MAX, RequiredDiff};
+use super::write_notices::{self, Entries, Knowledge, VectorTime, WhichLog, WriteNotices};
+use crate::ids::{LockId, NodeId};
+use crate::rules::Rule;
+use crate::sync::{IntervalMark, Scope, lock_batch};
+use crate::wire::bytes::{Put, WireError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What an entry of an interval takes at least.
+const ENTRY_BYTES: usize = 9;
+
+/// The ledger of one node.
+#[derive(Clone, Debug)]
+pub struct IntervalState {
+    at: IntervalClock,
+    main: NoticeLog,
+    other: Option<Box<NoticeLog>>,
+    /// Under `scope`: the wide locks.
+    wide: BTreeSet<Scope>,
+    /// Locks that threads of this node acquire lazily. Their tokens are wanted, and come, before a thread asks, so they are wide in every epoch.
+    lazy: BTreeSet<Scope>,
+    serials: BTreeMap<NodeId, u64>,
+    /// This node has said at a barrier what it wrote, and the barrier is not open yet.
+    arrived: bool,
+    /// At the last barrier a node has said that homes are to stay.
+    homes_stay: bool,
+}
+
+impl IntervalState {
+    /// The ledger of node `me` in a job under `engine`; one under `msi` has `hlrc` for the main book.
+    pub fn new(me: NodeId, engine: PageEngine) -> IntervalState {
+        let engine = if engine == PageEngine::Scope { engine } else { PageEngine::Hlrc };
+        IntervalState {
+            at: IntervalClock { me, epoch: 0, interval: 0, over: IntervalMark::FIRST },
+            main: NoticeLog::new(WhichLog::Main, engine),
+            other: None,
+            wide: BTreeSet::new(),
+            lazy: BTreeSet::new(),
+            serials: BTreeMap::new(),
+            arrived: false,
+            homes_stay: false,
+        }
+    }
+
+    /// The epoch that this node has come to.
+    pub fn epoch(&self) -> u32 {
+        self.at.epoch
+    }
+
+    /// The number of entries kept, for tests of what collection leaves.
+    pub fn entries(&self) -> usize {
+        self.main.len() + self.other.as_ref().map_or(0, |log| log.len())
+    }
+
+    /// The number of the next message of diffs to `home`.
+    pub fn next_serial(&mut self, home: NodeId) -> u64 {
+        let serial = self.serials.entry(home).or_default();
+        *serial += 1;
+        *serial
+    }
+
+    /// So many messages of diffs have been sent to `home`, for tests.
+    #[cfg(test)]
+    pub(super) fn has_sent(&mut self, home: NodeId, serial: u64) {
+        self.serials.insert(home, serial);
+    }
+
+    /// The last message of diffs that was sent to `home`.
+    pub fn last_serial(&self, home: NodeId) -> u64 {
+        self.serials.get(&home).copied().unwrap_or_default()
+    }
+
+    /// The book of an engine (`hlrc` or `scope`).
+    pub fn which(&self, engine: PageEngine) -> WhichLog {
+        if (engine == PageEngine::Scope) == self.main.is_scoped() { WhichLog::Main } else { WhichLog::Other }
+    }
+
+    /// There is a region under `engine`, so this node needs its book.
+    pub fn on_region(&mut self, engine: PageEngine) {
+        if engine.has_several_writers() {
+            let which = self.which(engine);
+            self.log(which);
+        }
+    }
+
+    fn log(&mut self, which: WhichLog) -> &mut NoticeLog {
+        match which {
+            WhichLog::Main => &mut self.main,
+            WhichLog::Other => {
+                let engine = if self.main.is_scoped() { PageEngine::Hlrc } else { PageEngine::Scope };
+                self.other.get_or_insert_with(|| Box::new(NoticeLog::new(which, engine)))
+            }
+        }
+    }
+
+    fn logs(&mut self) -> impl Iterator<Item = &mut NoticeLog> {
+        std::iter::once(&mut self.main).chain(self.other.as_deref_mut())
+    }
+
+    /// Whether this node has said at a barrier what it wrote, and the barrier is not open yet.
+    pub fn has_arrived(&self) -> bool {
+        self.arrived
+    }
+
+    /// Whether an interval may close now. Between a node's arrival at a barrier and the barrier's opening none may: what it closed
+    /// would be told to nobody (the arrival has left, and who is past the barrier takes no notices of the old epoch), but a home
+    /// would believe that its copies elsewhere had been ended.
+    pub fn may_close(&self) -> bool {
+        !self.arrived || !Rule::NothingClosesAfterArrival.on()
+    }
+
+    /// Whether releases of all locks tell the same: all that the acquirer has not seen, as under `hlrc`.
+    pub fn is_alike(&self) -> bool {
+        !self.main.is_scoped() && self.other.is_none()
+    }
+
+    /// The intervals that this node has seen of the main book.
+    pub fn seen(&self) -> &VectorTime {
+        self.main.seen()
+    }
+
+    /// What this node knows of the main book, and a node that has seen so much does not.
+    pub fn beyond<'a>(&'a self, seen: &'a VectorTime) -> impl Iterator<Item = &'a Arc<Entry>> {
+        self.main.beyond(seen)
+    }
+
+    /// Whether these tokens, which no thread had asked for, come from beyond the barrier at which this node is: what they tell is of an epoch
+    /// that has not begun here, so they wait until it has. (Tokens from before it do not wait: somebody else may need them to come to the barrier.)
+    pub fn are_ahead(&self, tokens: &[u8]) -> bool {
+        let is_ahead = |said: &[u8]| write_notices::epoch(said) == Some(self.at.epoch.wrapping_add(1));
+        Rule::TokensWaitForTheBarrier.on()
+            && self.arrived
+            && lock_batch::entries(tokens).flatten().any(|(_, said)| is_ahead(said))
+    }
+
+    /// As [`IntervalState::are_ahead`], for any payload of a release.
+    pub fn is_ahead(&self, payload: &[u8]) -> bool {
+        let next = self.at.epoch.wrapping_add(1);
+        let (told, _) = piggyback::split_payload(payload);
+        self.arrived && write_notices::blobs(told).flatten().any(|(_, blob)| write_notices::epoch_of(blob) == Ok(next))
+    }
+
+    /// Ends the interval in which the pages of `groups` were written, those of the main book and those of the other. An interval
+    /// without writes does not end.
+    pub fn close(&mut self, mut groups: [Groups; 2]) {
+        if groups.iter().all(|groups| groups.is_empty()) {
+            return;
+        }
+        if !Rule::NoticesKeepTheirBook.on() {
+            groups.swap(0, 1);
+        }
+        self.at.interval += 1;
+        let (writer, interval) = (self.at.me, self.at.interval);
+        for (which, groups) in [WhichLog::Main, WhichLog::Other].into_iter().zip(groups) {
+            if !groups.is_empty() {
+                let over = self.at.over;
+                self.log(which).close(over, Entry { writer, from: interval, interval, groups });
+            }
+        }
+    }
+
+    /// So many closes are over: what was written before a release at an earlier moment is in the intervals that have ended.
+    pub fn closes_are_over(&mut self, closes: IntervalMark) {
+        self.at.over = closes;
+    }
+
+    /// This node has come to this epoch, for tests.
+    #[cfg(test)]
+    pub(super) fn has_come_to(&mut self, epoch: u32) {
+        self.at.epoch = epoch;
+    }
+
+    /// Whether this epoch has as many intervals as can be numbered: then none may end before the next.
+    pub fn is_used_up(&self) -> bool {
+        self.at.interval == u32::MAX
+    }
+
+    /// So many intervals have ended in this epoch, for tests.
+    #[cfg(test)]
+    pub(super) fn has_closed(&mut self, intervals: u32) {
+        self.at.interval = intervals;
+    }
+
+    /// Whether it can be told to anybody in so many bytes, whatever the lock, what there is to tell; an interval more is.
+    pub fn fits(&self, bytes: usize) -> bool {
+        self.other.is_none() && !self.main.is_scoped() && (self.main.len() + 1) * ENTRY_BYTES <= bytes
+    }
+
+    /// Makes a lock wide before a release-consistent release, so that it tells of everything. Under `hlrc` every lock is.
+    pub fn require_full_notices(&mut self, lock: LockId) {
+        self.wide.insert(Scope::Lock(lock));
+    }
+
+    /// The same before a lazy acquire, so that it asks for everything; and so do this node's later ones.
+    pub fn require_full_notices_always(&mut self, lock: LockId) {
+        self.require_full_notices(lock);
+        self.lazy.insert(Scope::Lock(lock));
+    }
+
+    /// Whether the token of a lock, which a thread of this node has acquired lazily, came without everything: then the other nodes must be asked for it.
+    pub fn has_partial_notices(&self, lock: LockId) -> bool {
+        let mut books = std::iter::once(&self.main).chain(self.other.as_deref());
+        Rule::LazyAcquiresCatchUp.on() && books.any(|log| log.has_partial_notices(Scope::Lock(lock)))
+    }
+
+    /// They have been asked.
+    pub fn has_caught_up(&mut self, lock: LockId) {
+        self.logs().for_each(|log| log.has_caught_up(Scope::Lock(lock)));
+    }
+
+    /// What this node has seen in a scope; goes with its requests.
+    pub fn knowledge(&self, scope: Scope, out: &mut Vec<u8>) {
+        out.put_u32(self.at.epoch);
+        let wide = self.wide.contains(&scope);
+        self.main.knowledge(scope, wide, out);
+        if let Some(other) = &self.other {
+            other.knowledge(scope, wide, out);
+        }
+    }
+
+    /// A release of `scope` at some moment, after the interval was closed: appends what an acquirer with this knowledge lacks; nothing where all locks tell
+    /// the same and it lacks nothing. What was written after the release is left out where that makes a difference, under `scope`.
+    pub fn encode_notices(&mut self, (scope, released): (Scope, IntervalMark), knowledge: &[u8], out: &mut Vec<u8>) {
+        if self.is_alike() && self.main.is_all_seen(self.at.epoch, knowledge) {
+            return;
+        }
+        let mut knowledge = Knowledge::parse(knowledge);
+        knowledge.come_to(self.at.epoch);
+        let (at, release) = (self.at, (scope, self.wide.contains(&scope), released));
+        self.main.encode_notices(at, release, knowledge.of(WhichLog::Main), out);
+        if let Some(other) = &mut self.other {
+            other.encode_notices(at, release, knowledge.of(WhichLog::Other), out);
+        }
+    }
+
+    /// An acquire: takes in what a release said and gives the entries whose pages must be invalidated. Their needs have
+    /// been added to `needs`.
+    ///
+    /// # Errors
+    /// When no node would have said it.
+    pub fn apply_notices(
+        &mut self,
+        scope: Scope,
+        payload: &[u8],
+        needs: &mut RequiredDiffs,
+    ) -> Result<Vec<Arc<Entry>>, WireError> {
+        let mut fresh = Vec::new();
+        let (mut before, mut in_rows, mut is_news) = ([0_usize; 2], IN_ROWS_MAX, false);
+        for blob in write_notices::blobs(payload) {
+            let (which, blob) = blob?;
+            let (epoch, mut entries) = Entries::of(blob)?;
+            let index = before[which as usize];
+            before[which as usize] += 1;
+            if epoch != self.at.epoch {
+                continue;
+            }
+            is_news = true;
+            let me = self.at.me;
+            let log = self.log(which);
+            let told = log.scope_of_blob(scope, index);
+            while let Some(entry) = entries.next(&mut in_rows, |writer, interval| log.knows(writer, interval))? {
+                let entry = Arc::new(entry);
+                if log.apply_notices(me, told, &entry, needs) {
+                    fresh.push(entry);
+                }
+            }
+            if told == NoticeScope::OfEverything && scope != Scope::All {
+                self.wide.insert(scope);
+            }
+        }
+        let interval = self.at.interval;
+        for (log, blobs) in self.logs().zip(before) {
+            log.mark(scope, interval);
+            if is_news {
+                log.came(scope, blobs);
+            }
+        }
+        Ok(fresh)
+    }
+
+    /// What this node says at a barrier, after the interval was closed: the notices of its own intervals of this epoch.
+    pub fn arrive(&mut self, out: &mut Vec<u8>) {
+        self.arrived = true;
+        let at = self.at;
+        self.logs().for_each(|log| log.arrive(at, out));
+    }
+
+    /// Behind that: threads of this node go on until the barrier opens. So no home may move then, since what they write meanwhile to pages that move away from here
+    /// would be lost. It is a blob without entries, as no other arrival has.
+    pub fn keep_homes(&self, out: &mut Vec<u8>) {
+        WriteNotices::default().encode_notices(WhichLog::Main, self.at.epoch, &VectorTime::new(), out);
+    }
+
+    /// Whether homes stay at the barrier that opened last, because a node has said so.
+    pub fn homes_stay(&self) -> bool {
+        self.homes_stay
+    }
+
+    /// The barrier is open, and `notices` is what all nodes said. Gives all their entries, and of each whether its pages must be
+    /// invalidated here; a new epoch has begun.
+    ///
+    /// # Errors
+    /// When no node would have said it.
+    pub fn open(&mut self, notices: &[u8], needs: &mut RequiredDiffs) -> Result<Vec<(Entry, bool)>, WireError> {
+        let mut all = Vec::new();
+        let me = self.at.me;
+        self.homes_stay = false;
+        let mut in_rows = IN_ROWS_MAX;
+        for blob in write_notices::blobs(notices) {
+            let (which, blob) = blob?;
+            let (epoch, mut entries) = Entries::of(blob)?;
+            if epoch != self.at.epoch {
+                continue;
+            }
+            let (before, log) = (all.len(), self.log(which));
+            while let Some(entry) = entries.next(&mut in_rows, |_, _| false)? {
+                let fresh = log.apply_notices_at_barrier(me, &entry, needs);
+                all.push((entry, fresh));
+            }
+            self.homes_stay |= all.len() == before;
+        }
+        self.at.epoch = self.at.epoch.wrapping_add(1);
+        // What was seen of another epoch counts nowhere, so each numbers its intervals from 1.
+        self.at.interval = 0;
+        self.arrived = false;
+        self.wide.clone_from(&self.lazy);
+        self.logs().for_each(NoticeLog::forget);
+        Ok(all)
+    }
+}
+
+/// Which diffs each home must have applied before it answers this node's fetches.
+#[derive(Clone, Debug, Default)]
+pub struct RequiredDiffs {
+    by_home: BTreeMap<NodeId, BTreeMap<NodeId, u64>>,
+    /// The homes of pages that came with tokens, as long as these homes may lack what the pages had in them.
+    unconfirmed_homes: BTreeSet<NodeId>,
+}
+
+impl RequiredDiffs {
+    /// Notices say that `home` will have the writer's bytes with this message of diffs.
+    pub fn raise(&mut self, home: NodeId, writer: NodeId, serial: u64) {
+        if serial > 0 {
+            let need = self.by_home.entry(home).or_default().entry(writer).or_default();
+            *need = (*need).max(serial);
+        }
+    }
+
+    pub(super) fn add(&mut self, entry: &Entry) {
+        for group in entry.groups.iter().filter(|g| g.home != entry.writer) {
+            self.raise(group.home, entry.writer, group.serial);
+        }
+    }
+
+    /// What a fetch from `home` must ask for.
+    pub fn at(&self, home: NodeId) -> Vec<RequiredDiff> {
+        if !Rule::FetchNamesItsNeeds.on() {
+            return Vec::new();
+        }
+        let needs = self.by_home.get(&home).into_iter().flatten();
+        needs.map(|(writer, serial)| RequiredDiff { writer: *writer, serial: *serial }).collect()
+    }
+
+    /// A page of `home` has come by another way than from there.
+    pub fn note_unconfirmed_home(&mut self, home: NodeId) {
+        self.unconfirmed_homes.insert(home);
+    }
+
+    /// What diffs of `me` for `home` must ask for: the home would overwrite them with what was in the pages before.
+    pub fn before_diffs(&mut self, home: NodeId, me: NodeId) -> Vec<RequiredDiff> {
+        if !self.unconfirmed_homes.contains(&home) {
+            return Vec::new();
+        }
+        let needs: Vec<RequiredDiff> = self.at(home).into_iter().filter(|need| need.writer != me).collect();
+        if needs.is_empty() {
+            self.unconfirmed_homes.remove(&home);
+        }
+        needs
+    }
+
+    /// The home has answered a fetch with these needs: it need not be told of them again.
+    pub fn confirm(&mut self, home: NodeId, met: &[RequiredDiff]) {
+        let Some(needs) = self.by_home.get_mut(&home) else { return };
+        for need in met {
+            if needs.get(&need.writer).is_some_and(|serial| *serial <= need.serial) {
+                needs.remove(&need.writer);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! How many homes may come to this node ([`page_cache`](super::page_cache) says what they take), and what it knows of
+//! those that went.
+//!
+//! Where nodes share a host, others claim pages of this node's share in its table without a word
+//! ([`SharedDirectory::claim`]). So before it says that it has no room, it looks there
+//! ([`Node::collect_remote_claims`]).
+
+use super::Shared;
+use crate::node::Node;
+use crate::thread::Thread;
+use comem_memory::pages::SharedDirectory;
+use comem_protocol::coherence::pages::region::Homes;
+use comem_protocol::coherence::pages::{CHUNK_PAGES, PageNo};
+use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::outbox::Outbox;
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+/// A look at what others have claimed is worth another one as soon as that is used up, if it found so many pages. Else it is after so many refusals,
+const WORTH_A_LOOK: u32 = 32;
+/// and after twice as many each time, up to so many: who goes through more memory than its cache holds is refused at each fault.
+const REFUSALS_BETWEEN_LOOKS_MAX: u32 = 1 << 16;
+
+/// The homes that came to this node.
+#[derive(Debug, Default)]
+pub(super) struct HomeQuota {
+    /// Pages whose home this node became, without those of its own that have another home now.
+    pages: AtomicI64,
+    /// So many times no home comes before others' claims are looked at again.
+    pause: AtomicU32,
+    /// So long was the last pause.
+    paused: AtomicU32,
+    /// The epoch in which that was done last.
+    epoch: AtomicU32,
+}
+
+impl HomeQuota {
+    /// The pages beyond this node's share.
+    pub(super) fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// A look has found so many pages.
+    fn found(&self, pages: u64) {
+        let longer =
+            self.paused.load(Ordering::Relaxed).saturating_mul(2).clamp(WORTH_A_LOOK, REFUSALS_BETWEEN_LOOKS_MAX);
+        let pause = if pages >= u64::from(WORTH_A_LOOK) { 0 } else { longer };
+        self.paused.store(pause, Ordering::Relaxed);
+        self.pause.store(pause, Ordering::Relaxed);
+    }
+
+    /// Whether it is time to look at what others have claimed.
+    fn is_due(&self, epoch: u32) -> bool {
+        let paused = self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pause| pause.checked_sub(1));
+        self.epoch.swap(epoch, Ordering::Relaxed) != epoch || paused.is_err()
+    }
+}
+
+impl Shared {
+    /// Pages have their home here now, or had it.
+    pub(super) fn count_gained(&self, gained: i64) {
+        if gained != 0 {
+            self.home_quota.pages.fetch_add(gained, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there is room for homes if others have claimed no more than this node has heard of.
+    fn seems_to_have_room_for_homes(&self) -> bool {
+        self.home_quota.pages.load(Ordering::Relaxed) < self.cache_pages_max.load(Ordering::Relaxed) as i64
+    }
+
+    /// How many of these pages with their home at `home` could come here to stay if there were room.
+    pub(super) fn would_come(&self, pages: &Range<PageNo>, home: NodeId) -> u64 {
+        let migrate = self.table.find(pages.start).is_some_and(|known| known.migrates());
+        if migrate && home != self.me { pages.len() as u64 } else { 0 }
+    }
+
+    /// The chunks of which other nodes have claimed something at this one.
+    fn claimed_chunks(&self, directory: &SharedDirectory) -> Vec<PageNo> {
+        let mut claimed = Vec::new();
+        for known in self.table.all() {
+            let region = &known.region;
+            let late = matches!(region.homes, Homes::Automatic | Homes::Claimed) && region.engine.has_several_writers();
+            if !late || known.is_freed() {
+                continue;
+            }
+            for first in region.range().step_by(CHUNK_PAGES as usize) {
+                // Shares lie in the order of their nodes.
+                let chunk = first..known.chunk_end(first);
+                let [least, most] = [chunk.start, chunk.end - 1].map(|page| region.home_of(page, self.nodes));
+                if least <= self.me && self.me <= most && directory.is_claimed_by_others(chunk, self.me.0) {
+                    claimed.push(first);
+                }
+            }
+        }
+        claimed
+    }
+}
+
+impl Node {
+    /// Takes what other nodes have claimed of this node's share off what came here, if that may have changed.
+    pub(super) fn collect_remote_claims(&self, shared: &Shared, slot: Slot, out: &mut Outbox) {
+        let epoch = shared.epoch.load(Ordering::Relaxed);
+        let Some(directory) = shared.directory().filter(|_| shared.home_quota.is_due(epoch)) else { return };
+        let before = shared.home_quota.pages();
+        for first in shared.claimed_chunks(directory) {
+            self.page_step(slot, first, out, |chunk, cx| chunk.collect_remote_claims(cx));
+        }
+        shared.home_quota.found(before.saturating_sub(shared.home_quota.pages()));
+    }
+
+    /// Whether more pages may have their home here than by the layout of their regions.
+    pub(super) fn has_room_for_homes(&self, shared: &Shared, slot: Slot, out: &mut Outbox) -> bool {
+        shared.seems_to_have_room_for_homes() || {
+            self.collect_remote_claims(shared, slot, out);
+            shared.seems_to_have_room_for_homes()
+        }
+    }
+}
+
+impl Thread {
+    /// Whether memory with these homes that nobody has touched becomes this node's where it touches it. Where homes do not migrate, nobody gets it for having
+    /// set it up for others.
+    pub(super) fn may_claim(&self, shared: &Shared, homes: &Homes) -> bool {
+        let may = match homes {
+            Homes::Automatic => self.home().config.migration,
+            Homes::Claimed => shared.claims.load(Ordering::Relaxed),
+            _ => false,
+        };
+        let looks = || self.stepping(|out| self.home().has_room_for_homes(shared, self.slot(), out));
+        may && (shared.seems_to_have_room_for_homes() || looks())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_looked_at_once_an_epoch_and_after_pauses_that_grow_while_nothing_is_found() {
+        let gained = HomeQuota::default();
+        assert!(gained.is_due(1), "another epoch");
+        for pause in [32, 64, 128] {
+            gained.found(0);
+            assert_eq!((0..pause).filter(|_| gained.is_due(1)).count(), 0);
+            assert!(gained.is_due(1));
+        }
+        assert!(gained.is_due(2) && gained.is_due(2));
+        gained.found(31);
+        assert!(gained.is_due(3) && !gained.is_due(3), "another epoch in a pause");
+        gained.found(32);
+        assert!(gained.is_due(3));
+        gained.found(0);
+        assert_eq!((0..=32).filter(|_| gained.is_due(3)).count(), 1, "short again");
+        (0..40).for_each(|_| gained.found(0));
+        assert_eq!(gained.pause.load(Ordering::Relaxed), REFUSALS_BETWEEN_LOOKS_MAX);
+    }
+}

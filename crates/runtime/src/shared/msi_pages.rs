@@ -1,0 +1,494 @@
+//! Pages under `msi`: one writer or many readers, sequentially consistent (IVY). The directory and the transitions are those of
+//! explicit objects; here is what they do to pages, and the holding of a granted unit until the faulting thread has retried.
+
+use super::table::RegionState;
+use super::{Shared, memory};
+use crate::error::Result;
+use crate::mutex::Mutex;
+use crate::node::{Node, Waiting};
+use crate::thread::Thread;
+use comem_memory::pages::Arena;
+use comem_protocol::coherence::msi::ping_pong::PingPong;
+use comem_protocol::coherence::msi::residency::{HOLD, Residency};
+use comem_protocol::coherence::msi::{Begin, Unit, WriteBack};
+use comem_protocol::coherence::pages::region::Part;
+use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageNo};
+use comem_protocol::coherence::{Context, Permission, UnitMemory};
+use comem_protocol::ids::{ObjectId, Slot, UnitId};
+use comem_protocol::outbox::Outbox;
+use comem_protocol::time::Time;
+use comem_protocol::wire::message::Want;
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The object that pages under `msi` are units of; a unit's index is its first page.
+pub(crate) const PAGES: ObjectId = ObjectId(u32::MAX);
+/// Most pages of a unit: it must fit one message on every network.
+pub(crate) const MSI_UNIT_PAGES_MAX: u32 = 64;
+/// Most pages that are given back at once beyond those that a fault needs.
+const GIVEN_BACK_AT_ONCE: u64 = 64;
+/// At most such a part of the cache is fetched with a page.
+const PREFETCH_PART: u64 = 16;
+
+/// So many units of freed regions may stand in the list of those in use here, beside as many as there are pages in use.
+const UNITS_KEPT: u64 = 1024;
+
+/// A unit that is held, by its first page, since when, and until when if others want it.
+type Hold = Option<(PageNo, Time, Time)>;
+
+/// The units that each thread holds: an access that spans two pages needs both.
+#[derive(Debug)]
+pub(crate) struct Holds {
+    of_slot: Vec<Mutex<[Hold; 2]>>,
+    residency: Vec<Mutex<Residency>>,
+    wanted: AtomicBool,
+}
+
+impl Holds {
+    pub(crate) fn new(slots: usize) -> Holds {
+        Holds {
+            of_slot: (0..slots).map(|_| Mutex::default()).collect(),
+            residency: (0..slots).map(|_| Mutex::default()).collect(),
+            wanted: AtomicBool::new(false),
+        }
+    }
+}
+
+/// A unit of pages, with what is known of its travels.
+#[derive(Debug)]
+pub(crate) struct MsiUnit {
+    unit: Unit,
+    ping_pong: PingPong,
+}
+
+impl MsiUnit {
+    pub(super) fn new(unit: Unit) -> MsiUnit {
+        MsiUnit { unit, ping_pong: PingPong::default() }
+    }
+}
+
+impl Deref for MsiUnit {
+    type Target = Unit;
+
+    fn deref(&self) -> &Unit {
+        &self.unit
+    }
+}
+
+impl DerefMut for MsiUnit {
+    fn deref_mut(&mut self) -> &mut Unit {
+        &mut self.unit
+    }
+}
+
+/// What a faulting thread finds.
+enum Found {
+    /// The unit, which is mapped now.
+    Here,
+    /// The unit will come.
+    OnItsWay,
+    /// What came may be used once, which a page's permission cannot say. It must be asked for again.
+    Void,
+}
+
+/// The memory of one unit.
+struct Frame<'a> {
+    arena: &'a Arena,
+    pages: Range<PageNo>,
+    /// Declared by the program: whoever stores there is to fault, whatever the unit's state.
+    read_only: bool,
+    /// Its region was freed, and its memory went back to the system: nothing that was on its way is to bring it back.
+    freed: bool,
+    /// Sees the bytes that come and leave.
+    ping_pong: RefCell<&'a mut PingPong>,
+}
+
+impl Frame<'_> {
+    fn pointer(&self) -> *mut u8 {
+        // SAFETY: the pages lie within the service view.
+        unsafe { self.arena.service().add(self.pages.start as usize * PAGE_BYTES) }
+    }
+}
+
+impl UnitMemory for Frame<'_> {
+    fn len(&self) -> usize {
+        self.pages.len() * PAGE_BYTES
+    }
+
+    fn permit(&mut self, permission: Permission) {
+        match permission {
+            _ if self.freed => {}
+            Permission::Write if !self.read_only => {
+                memory::change(self.arena, &self.pages, |p| self.arena.map_write(p));
+            }
+            Permission::Read | Permission::Write => memory::change(self.arena, &self.pages, |p| self.arena.map_read(p)),
+            Permission::None => {}
+        }
+    }
+
+    fn revoke(&mut self, permission: Permission) {
+        match permission {
+            Permission::Read => memory::change(self.arena, &self.pages, |p| self.arena.protect(p)),
+            Permission::None => memory::change(self.arena, &self.pages, |p| self.arena.unmap(p)),
+            Permission::Write => {}
+        }
+    }
+
+    fn copy_out(&self, out: &mut Vec<u8>) {
+        let len = self.len();
+        out.reserve(len);
+        // SAFETY: there is room for `len` bytes, the pages lie within the service view, and nobody may write to them now.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.pointer(), out.as_mut_ptr().add(out.len()), len);
+            out.set_len(out.len() + len);
+        }
+        self.ping_pong.borrow_mut().leaves(&out[out.len() - len..]);
+    }
+
+    fn install(&mut self, bytes: &[u8]) {
+        if self.freed {
+            return;
+        }
+        let len = self.len().min(bytes.len());
+        // SAFETY: the pages lie within the service view, and no thread may access them now.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pointer(), len) };
+        self.ping_pong.get_mut().comes(&bytes[..len]);
+    }
+
+    fn discard(&mut self) {
+        memory::change(self.arena, &self.pages, |p| self.arena.discard(p));
+    }
+
+    fn read(&self, _offset: usize, _len: usize, _out: &mut Vec<u8>) -> bool {
+        false // pages are read through the application's view
+    }
+
+    fn write(&mut self, _offset: usize, _bytes: &[u8]) -> bool {
+        false // as above
+    }
+}
+
+impl Shared {
+    /// The region was declared read-only. What of it is mapped here may be writable, and so is mapped anew when it is touched.
+    pub(crate) fn unmap_writable(&self, known: &RegionState) {
+        let Some(views) = self.views.as_ref().filter(|_| known.region.part() == Part::Guarded) else { return };
+        let from = self.guarded_from();
+        for (index, unit) in known.used_units() {
+            let unit = unit.lock();
+            let pages = known.pages_of_unit(index);
+            memory::change(&views.guarded, &(pages.start - from..pages.end - from), |p| views.guarded.unmap(p));
+            drop(unit);
+        }
+    }
+}
+
+impl Node {
+    /// Runs a step on the `msi` unit that begins at `page`; `None` when there is none.
+    pub(crate) fn msi_step<R>(
+        &self,
+        page: PageNo,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Unit, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let shared = self.shared()?;
+        let known = shared.table.find(page).filter(|k| k.region.part() == Part::Guarded)?;
+        self.known_unit(shared, &known, (page - known.region.first) / known.region.unit_pages(), caller, out, step)
+    }
+
+    /// As [`Node::msi_step`], on unit `index` of a region that the caller has looked up.
+    fn known_unit<R>(
+        &self,
+        shared: &Shared,
+        known: &RegionState,
+        index: u32,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Unit, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let views = shared.views.as_ref()?;
+        let pages = known.pages_of_unit(index);
+        let from = shared.guarded_from();
+        let unit = UnitId { object: PAGES, index: pages.start };
+        let mut single = known.unit(index)?.lock();
+        let MsiUnit { unit: state, ping_pong } = &mut *single;
+        let mut frame = Frame {
+            arena: &views.guarded,
+            pages: pages.start - from..pages.end - from,
+            read_only: known.read_only.load(Ordering::Acquire),
+            freed: known.freed.load(Ordering::Acquire),
+            ping_pong: RefCell::new(ping_pong),
+        };
+        let mut cx = Context {
+            me: shared.me,
+            nodes: shared.nodes,
+            caller,
+            unit,
+            home: known.home_of_unit(index),
+            memory: &mut frame,
+            out,
+        };
+        let before = state.is_stored();
+        let had = state.holds(Want::Shared) && state.leaving().is_none();
+        let result = step(state, &mut cx);
+        shared.count_unit(known, pages.start, before, state.is_stored());
+        if had && !state.holds(Want::Shared) && state.leaving().is_none() {
+            known.costs.invalidations.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        }
+        let wanted = state.is_wanted() && !shared.holds.wanted.swap(true, Ordering::AcqRel);
+        drop(single);
+        // It may be asleep until its next tick, and this thread may do nothing else for long.
+        if wanted && crate::seated().is_some() {
+            self.wake_service();
+        }
+        Some(result)
+    }
+
+    /// For the service thread: lets units go that were held long enough while others want them. Gives when to look again.
+    pub(crate) fn release_holds(&self) -> Option<Time> {
+        let shared = self.shared()?;
+        if !shared.holds.wanted.load(Ordering::Relaxed) || !shared.holds.wanted.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        let now = self.now();
+        let mut left = false;
+        for slot in 1..shared.holds.of_slot.len() {
+            let mut due = Vec::new();
+            for held in shared.holds.of_slot[slot].lock().iter_mut() {
+                match *held {
+                    Some((page, _, until)) if until <= now => {
+                        *held = None;
+                        due.push(page);
+                    }
+                    Some(_) => left = true,
+                    None => {}
+                }
+            }
+            due.into_iter().for_each(|page| self.let_go(Slot::SERVICE, page));
+        }
+        if left {
+            shared.holds.wanted.store(true, Ordering::Release);
+        }
+        left.then_some(now + HOLD)
+    }
+
+    fn let_go(&self, slot: Slot, page: PageNo) {
+        let mut out = Outbox::new();
+        let caller = (slot != Slot::SERVICE).then_some(slot);
+        self.msi_step(page, caller, &mut out, |unit, cx| unit.unpin(cx));
+        self.flush(slot, &mut out);
+    }
+}
+
+impl Shared {
+    /// Books that the memory of a unit of another home is in use here now, or no longer.
+    fn count_unit(&self, known: &RegionState, first: PageNo, before: bool, now: bool) {
+        let pages = u64::from(known.region.unit_pages());
+        match (before, now) {
+            (false, true) => {
+                self.cached_pages.fetch_add(pages, Ordering::Relaxed);
+                self.units.lock().push_back(first);
+            }
+            (true, false) => {
+                self.cached_pages.fetch_sub(pages, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// The pages of a region under `msi` that this node and others have written in turn, at different bytes, and how
+    /// often.
+    pub(crate) fn falsely_shared_units(&self, known: &RegionState) -> Vec<(PageNo, u64)> {
+        let of_unit = |(index, unit): (u32, &Mutex<MsiUnit>)| {
+            let first = known.pages_of_unit(index).start;
+            unit.lock().ping_pong.found().map(|(page, times)| (first + page, times)).collect::<Vec<_>>()
+        };
+        known.used_units().flat_map(of_unit).collect()
+    }
+
+    /// The memory of a freed region's units is gone.
+    pub(super) fn forget_units(&self, known: &RegionState) {
+        for (_, unit) in known.used_units() {
+            if unit.lock().abandon() {
+                self.cached_pages.fetch_sub(u64::from(known.region.unit_pages()), Ordering::Relaxed);
+            }
+        }
+        let mut units = self.units.lock();
+        if units.len() as u64 > 2 * self.cached_pages.load(Ordering::Relaxed) + UNITS_KEPT {
+            units.retain(|first| self.table.find(*first).is_some_and(|known| !known.is_freed()));
+        }
+    }
+}
+
+impl Thread {
+    /// Gives units back to their homes until `pages` more fit the cache's bound: those that came first go first, and those that are in
+    /// use stay. Several go at once, for their homes' answers must be waited for.
+    pub(super) fn give_units_back(&self, shared: &Shared, pages: u64) -> Result<()> {
+        if !shared.is_full(pages) {
+            return Ok(());
+        }
+        let wanted = pages + (shared.cache_pages_max.load(Ordering::Relaxed) / 8).min(GIVEN_BACK_AT_ONCE);
+        let (mut leaving, mut looks) = (0, shared.units.lock().len());
+        let mut waits_for = None;
+        while looks > 0 && shared.is_full(wanted.saturating_sub(leaving)) {
+            looks -= 1;
+            let Some(first) = shared.units.lock().pop_front() else { break };
+            let Some(known) = shared.table.find(first).filter(|known| !known.is_freed()) else { continue };
+            let back =
+                self.stepping(|out| self.home().msi_step(first, Some(self.slot()), out, |unit, cx| unit.give_back(cx)));
+            match back {
+                Some(WriteBack::Stays) => shared.units.lock().push_back(first),
+                Some(WriteBack::Leaves) => {
+                    self.counters().evictions.add(1);
+                    leaving += u64::from(known.region.unit_pages());
+                    waits_for = Some(first);
+                }
+                Some(WriteBack::Gone) | None => {}
+            }
+        }
+        // All answers must be in before this thread asks for anything else (`Unit::leaving`).
+        while let Some(first) = waits_for.filter(|_| self.expects_answers()) {
+            self.wait(Waiting::Page(first))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn expects_answers(&self) -> bool {
+        self.home().wire.sender(self.slot()).lock().outstanding() > 0
+    }
+
+    /// A fault on a page under `msi`.
+    pub(super) fn msi_fault(
+        &self,
+        shared: &Shared,
+        known: &RegionState,
+        page: PageNo,
+        access: Access,
+        instruction: usize,
+    ) -> Result<()> {
+        let want = if access == Access::Write { Want::Modified } else { Want::Shared };
+        let index = (page - known.region.first) / known.region.unit_pages();
+        let first = known.pages_of_unit(index).start;
+        let slot = self.slot();
+        let hold = {
+            let mut grip = shared.holds.residency[slot.index()].lock();
+            grip.faulted(instruction as u64, first);
+            grip.hold(shared.me)
+        };
+        self.let_go_of(shared, Some(first));
+        let mut ahead = Vec::new();
+        if known.home_of_unit(index) != shared.me {
+            if want == Want::Shared && self.home().config.prefetch {
+                ahead = self.units_ahead(shared, known, index);
+            }
+            self.give_units_back(shared, (1 + ahead.len() as u64) * u64::from(known.region.unit_pages()))?;
+        }
+        self.pin_unit(shared, known, (index, page), want, &ahead)?;
+        let now = self.home().now();
+        let mut held = shared.holds.of_slot[slot.index()].lock();
+        if let Some(free) = held.iter_mut().find(|h| h.is_none()) {
+            *free = Some((first, now, now + hold));
+            drop(held);
+            // Who wanted the unit before it stood in the list looked for it there in vain: the step tells the service thread anew.
+            self.stepping(|out| self.home().known_unit(shared, known, index, Some(slot), out, |_, _| ()));
+        } else {
+            drop(held);
+            self.home().let_go(slot, first);
+        }
+        Ok(())
+    }
+
+    /// The units to ask for with unit `index`, at which a read faults: what a sequence of such faults goes on with, up to where a copy is here, as far as it has
+    /// other homes and does not drive everything else out.
+    fn units_ahead(&self, shared: &Shared, known: &RegionState, index: u32) -> Vec<u32> {
+        let (unit_pages, first) = (known.region.unit_pages(), known.pages_of_unit(index).start);
+        let room = shared.cache_pages_max.load(Ordering::Relaxed) / PREFETCH_PART / u64::from(unit_pages);
+        let ahead = self.stream(|s| {
+            let ahead = s.next(first, unit_pages);
+            let ahead = if ahead.units as u64 > room { s.throttle(first, ahead, room as usize) } else { ahead };
+            s.fetches(first, ahead)
+        });
+        let (units, stride) = (known.region.pages / unit_pages, ahead.stride as i64);
+        let behind = (1..ahead.units as i64).map_while(|step| u32::try_from(i64::from(index) + step * stride).ok());
+        let elsewhere = |index: &u32| known.home_of_unit(*index) != shared.me;
+        let is_here = |index| known.unit_if_used(index).is_some_and(|unit| unit.lock().holds(Want::Shared));
+        let missing = behind.take_while(|index| *index < units).filter(elsewhere).take_while(|index| !is_here(*index));
+        missing.collect()
+    }
+
+    /// Waits until unit `index` is here, as is wanted for an access to `page`, and pins it. If other nodes have to be asked for it, they are asked for those
+    /// `ahead` too, and all that was asked for is here when the call ends.
+    fn pin_unit(
+        &self,
+        shared: &Shared,
+        known: &RegionState,
+        (index, page): (u32, PageNo),
+        want: Want,
+        ahead: &[u32],
+    ) -> Result<()> {
+        let (slot, mut asked, mut asked_ahead) = (self.slot(), false, 0);
+        loop {
+            let found = self.stepping(|out| {
+                let before = out.sends().len();
+                let found = self.home().known_unit(shared, known, index, Some(slot), out, |unit, cx| {
+                    if unit.begin(cx, slot, want, true) == Begin::Wait {
+                        return Found::OnItsWay;
+                    }
+                    if !unit.holds(want) {
+                        unit.settle(cx);
+                        return Found::Void;
+                    }
+                    unit.pin();
+                    let all = unit.holds(Want::Modified);
+                    cx.memory.permit(if all { Permission::Write } else { Permission::Read });
+                    Found::Here
+                });
+                if out.sends().len() > before && !asked {
+                    asked = true;
+                    let fetch = |unit: &mut Unit, cx: &mut Context<'_>| unit.fetch_ahead(cx, slot);
+                    let mut ask = |index| self.home().known_unit(shared, known, index, Some(slot), out, fetch);
+                    asked_ahead = ahead.iter().filter(|index| ask(**index) == Some(true)).count();
+                }
+                found
+            });
+            match found {
+                Some(Found::OnItsWay) => {}
+                Some(Found::Void) => continue,
+                Some(Found::Here) | None => break,
+            }
+            let start = self.home().now();
+            self.wait(Waiting::Page(page))?;
+            // Nothing of it is left for later: this thread may not come by again for long.
+            while asked_ahead > 0 && self.expects_answers() {
+                self.wait(Waiting::Page(page))?;
+            }
+            known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
+        }
+        if asked {
+            let [one, ahead] = [1, asked_ahead].map(|units| units as u64 * u64::from(known.region.unit_pages()));
+            self.counters().page_requests.add(1 + asked_ahead as u64);
+            self.counters().pages_fetched.add(one + ahead);
+            self.counters().pages_prefetched.add(ahead);
+            known.costs.pages_fetched.fetch_add(one + ahead, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// This thread has made its access, for it does something else now: lets its units go, but for the one it held last if it faults
+    /// on its neighbour (an access may span both).
+    pub(crate) fn let_go_of(&self, shared: &Shared, next: Option<PageNo>) {
+        let mut due = [None, None];
+        {
+            let mut held = shared.holds.of_slot[self.slot().index()].lock();
+            let newest = held.iter().flatten().max_by_key(|(_, since, _)| *since).map(|(page, ..)| *page);
+            for (held, due) in held.iter_mut().zip(&mut due) {
+                let keep = next.is_some() && held.is_some_and(|(page, ..)| Some(page) == newest && next != Some(page));
+                if !keep {
+                    *due = held.take().map(|(page, ..)| page);
+                }
+            }
+        }
+        due.into_iter().flatten().for_each(|page| self.home().let_go(self.slot(), page));
+    }
+}

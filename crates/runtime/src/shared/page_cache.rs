@@ -1,0 +1,296 @@
+//! The cache's bound, and which copies of other nodes' pages are given up for it.
+//!
+//! Chunks with copies stand in a list from the first that comes until the last one's memory is given back, whether or not an interval's close has
+//! anything to do there. When a fetch would go beyond the bound, copies go that are of no use now, for they have ended or lie aside; then those of the
+//! chunk that has been in the list longest, and of the next, and that comes to the list's end if something of it stays.
+//!
+//! Homes that come here take memory that was another node's share of it, without a twin: two of their pages leave room for a copy less. When they have
+//! taken as much as the bound, no more come as long as none go: this node says of what it writes that it does not hold it, and claims nothing
+//! ([`Node::has_room_for_homes`]). So its memory stays within what its share and the cache take, whoever initialises everything.
+//!
+//! Whole chunks go, since nothing tells which of their pages are in use. So once copies had to go that may be, less is fetched ahead: as many faults as
+//! the cache has pages, no more than an eighth of it for a page, and nothing for sequences with a stride, where such
+//! have ended early ([`Shared::under_pressure`]).
+//!
+//! An access may need several units at once: it spans two, or its instruction has two operands. So what each thread met in its last faults stays, and
+//! the bound is never less than that.
+
+use super::Shared;
+use super::table::{ListMembership, RegionState};
+use crate::error::Result;
+use crate::mutex::Mutex;
+use crate::node::Node;
+use crate::thread::Thread;
+use comem_protocol::coherence::pages::intervals::IntervalState;
+use comem_protocol::coherence::pages::node::diffs::DiffBatch;
+use comem_protocol::coherence::pages::page_table::PageTable;
+use comem_protocol::coherence::pages::{PageNo, Tally};
+use comem_protocol::ids::Slot;
+use comem_protocol::outbox::Outbox;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Units that one instruction may need: two operands, each across a boundary.
+const UNITS_OF_INSTRUCTION: usize = 4;
+
+/// What is fetched ahead takes such a part of the cache at most, given as its inverse, once copies in use have to go for it.
+const PREFETCH_PART: u64 = 8;
+
+/// Which copies of a chunk go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Which {
+    /// Those that are of no use now; the chunk was taken from the list of such.
+    Idle,
+    All,
+}
+
+/// The pages of a thread's last faults, which it alone notes.
+#[derive(Default, Debug)]
+struct Touched {
+    pages: [AtomicU32; UNITS_OF_INSTRUCTION],
+    next: AtomicU32,
+}
+
+/// Where copies are.
+#[derive(Debug)]
+pub(super) struct PageCache {
+    lists: Mutex<Lists>,
+    touched: Vec<Touched>,
+    /// For so many faults more it counts that copies in use had to go.
+    under_pressure: AtomicU64,
+}
+
+#[derive(Default, Debug)]
+struct Lists {
+    /// Chunks with copies, by their first pages, in the order in which their turns come.
+    chunks: VecDeque<PageNo>,
+    /// Those in which copies may be idle, the oldest first.
+    idle: VecDeque<PageNo>,
+}
+
+impl PageCache {
+    pub(super) fn new(slots: usize) -> PageCache {
+        PageCache {
+            lists: Mutex::default(),
+            touched: (0..slots).map(|_| Touched::default()).collect(),
+            under_pressure: AtomicU64::new(0),
+        }
+    }
+
+    /// A step of the chunk that begins at this page has ended; its lock is held.
+    pub(super) fn account(&self, first: PageNo, marks: &mut ListMembership, tally: &Tally) {
+        let before = marks.held;
+        marks.held += tally.held;
+        let ended = tally.invalidations > 0 || tally.void_fetches > 0 || tally.laid_aside > 0;
+        let idle = marks.held > 0 && (marks.idle || ended);
+        if (before > 0, marks.idle) == (marks.held > 0, idle) {
+            return;
+        }
+        let mut lists = self.lists.lock();
+        match (before > 0, marks.held > 0) {
+            (false, true) => lists.chunks.push_back(first),
+            (true, false) => lists.chunks.retain(|f| *f != first),
+            _ => {}
+        }
+        match (marks.idle, idle) {
+            (false, true) => lists.idle.push_back(first),
+            (true, false) => lists.idle.retain(|f| *f != first),
+            _ => {}
+        }
+        marks.idle = idle;
+    }
+
+    /// A thread's access to this page faulted.
+    pub(super) fn is_touched(&self, slot: Slot, page: PageNo) {
+        let Some(touched) = self.touched.get(slot.index()) else { return };
+        if touched.pages.iter().any(|p| p.load(Ordering::Relaxed) == page) {
+            return;
+        }
+        let next = touched.next.load(Ordering::Relaxed);
+        touched.next.store(next.wrapping_add(1), Ordering::Relaxed);
+        touched.pages[next as usize % UNITS_OF_INSTRUCTION].store(page, Ordering::Relaxed);
+    }
+
+    /// What threads met in their last faults, in order.
+    fn spared(&self) -> Vec<PageNo> {
+        let pages = self.touched.iter().flat_map(|touched| &touched.pages);
+        let mut spared: Vec<PageNo> = pages.map(|page| page.load(Ordering::Relaxed)).collect();
+        spared.sort_unstable();
+        spared
+    }
+
+    /// The chunk whose turn it is to give up what is idle; it is in that list no more.
+    fn next_idle(&self) -> Option<PageNo> {
+        self.lists.lock().idle.pop_front()
+    }
+
+    /// The chunk whose turn it is to give up everything; it comes to the list's end.
+    fn next(&self) -> Option<PageNo> {
+        let mut lists = self.lists.lock();
+        let first = lists.chunks.pop_front()?;
+        lists.chunks.push_back(first);
+        Some(first)
+    }
+
+    /// There is no such chunk any more.
+    fn forget(&self, first: PageNo) {
+        self.lists.lock().chunks.retain(|f| *f != first);
+    }
+
+    fn len(&self) -> usize {
+        self.lists.lock().chunks.len()
+    }
+}
+
+impl Shared {
+    /// Whether so many more pages would not fit the cache's bound, as far as homes that came here leave room.
+    pub(super) fn is_full(&self, pages: u64) -> bool {
+        self.would_be_full(pages, self.home_quota.pages())
+    }
+
+    /// The same with so many homes that came here.
+    fn would_be_full(&self, pages: u64, gained: u64) -> bool {
+        let (max, least) = (self.cache_pages_max.load(Ordering::Relaxed), &self.cache_pages_least);
+        // A copy may have a twin.
+        let left = max - (gained / 2).min(max);
+        self.cached_pages.load(Ordering::Relaxed) + pages > left.max(least.load(Ordering::Relaxed))
+    }
+
+    /// A thread faults: where copies in use had to go not long ago, so many pages at most are fetched ahead with a page.
+    pub(super) fn under_pressure(&self) -> Option<u64> {
+        let crowded = &self.page_cache.under_pressure;
+        let left = crowded.load(Ordering::Relaxed);
+        if left == 0 {
+            return None;
+        }
+        crowded.store(left - 1, Ordering::Relaxed);
+        Some(self.cache_pages_max.load(Ordering::Relaxed) / PREFETCH_PART)
+    }
+
+    /// Whether a page of this region has its home at another node.
+    pub(super) fn is_elsewhere(&self, known: &RegionState, page: PageNo) -> bool {
+        self.views.as_ref().is_some_and(|views| known.step(views, page, |_, table, _, _| table.is_elsewhere(page)))
+    }
+
+    /// Memory in units of so many pages was allocated: the bound is not less than what all threads may need of such at once.
+    pub(super) fn make_bound_fit(&self, unit_pages: u32) {
+        let threads = self.page_cache.touched.len().saturating_sub(1).max(1);
+        let least = (threads * UNITS_OF_INSTRUCTION) as u64 * u64::from(unit_pages);
+        self.cache_pages_least.fetch_max(least, Ordering::Relaxed);
+        self.cache_pages_max.fetch_max(least, Ordering::Relaxed);
+    }
+}
+
+impl Thread {
+    /// Gives copies up until `pages` more fit the cache's bound, which they do not: clean ones are dropped, written ones flushed first.
+    pub(super) fn make_cache_room(&self, shared: &Shared, pages: u64) -> Result<()> {
+        let (node, slot) = (self.home(), self.slot());
+        let mut side = Outbox::new();
+        if !shared.would_be_full(pages, 0) {
+            // Only homes that came are in the way.
+            node.collect_remote_claims(shared, slot, &mut side);
+        }
+        let mut intervals = shared.intervals.lock();
+        let (copies, spared) = (&shared.page_cache, shared.page_cache.spared());
+        while shared.is_full(pages)
+            && let Some(first) = copies.next_idle()
+        {
+            node.evict_chunk(shared, &mut intervals, (first, Which::Idle), &spared, slot, &mut side);
+        }
+        for _ in 0..copies.len() {
+            if !shared.is_full(pages) {
+                break;
+            }
+            let Some(first) = copies.next() else { break };
+            copies.under_pressure.store(shared.cache_pages_max.load(Ordering::Relaxed), Ordering::Relaxed);
+            node.evict_chunk(shared, &mut intervals, (first, Which::All), &spared, slot, &mut side);
+        }
+        drop(intervals);
+        node.flush(slot, &mut side);
+        self.give_units_back(shared, pages)
+    }
+}
+
+impl Node {
+    /// Gives up a chunk's copies, written ones after a flush, but for the units with these pages. The caller holds the ledger.
+    fn evict_chunk(
+        &self,
+        shared: &Shared,
+        intervals: &mut IntervalState,
+        (first, which): (PageNo, Which),
+        spared: &[PageNo],
+        slot: Slot,
+        side: &mut Outbox,
+    ) {
+        let Some(views) = shared.views.as_ref() else { return };
+        let mut batch = DiffBatch::default();
+        let mut sink = batch.sink(intervals, self.local_pages(shared, slot));
+        let done = shared.table.step(views, first, |known, table, memory, marks| {
+            marks.idle &= which != Which::Idle;
+            self.step_listed(slot, shared, known, (table, memory, marks), side, |table, cx| {
+                for pages in others(table, spared) {
+                    match which {
+                        Which::Idle => table.evict_idle(cx, &pages, &mut sink),
+                        Which::All => table.evict(cx, &pages, &mut sink),
+                    };
+                }
+            });
+        });
+        batch.send(&mut self.node_pages(shared, slot, side), intervals);
+        if done.is_none() {
+            shared.page_cache.forget(first);
+        }
+    }
+}
+
+/// The chunk's pages without the units around these, which are in order.
+fn others(table: &PageTable, spared: &[PageNo]) -> Vec<Range<PageNo>> {
+    let shape = table.layout();
+    let (mut at, end) = (shape.first, shape.first + shape.pages);
+    let mut runs = Vec::new();
+    let here = shape.first..end;
+    for page in spared.iter().filter(|page| here.contains(page)) {
+        let unit = table.unit_of(*page);
+        if at < unit.start {
+            runs.push(at..unit.start);
+        }
+        at = at.max(unit.end);
+    }
+    if at < end {
+        runs.push(at..end);
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(held: i64, invalidations: u64) -> Tally {
+        Tally { held, invalidations, ..Tally::default() }
+    }
+
+    #[test]
+    fn chunks_are_listed_as_long_as_copies_are_there_and_idle_ones_once() {
+        let (copies, mut marks) = (PageCache::new(1), [ListMembership::default(); 2]);
+        copies.account(512, &mut marks[0], &tally(3, 0));
+        copies.account(1024, &mut marks[1], &tally(1, 0));
+        assert_eq!((copies.len(), copies.next_idle()), (2, None));
+        (0..5).for_each(|_| copies.account(512, &mut marks[0], &tally(0, 1)));
+        assert_eq!(copies.next(), Some(512));
+        assert_eq!(copies.next(), Some(1024), "by turns");
+        copies.account(1024, &mut marks[1], &tally(-1, 1));
+        assert_eq!((copies.len(), copies.next()), (1, Some(512)));
+        assert_eq!([copies.next_idle(), copies.next_idle()], [Some(512), None]);
+        copies.account(512, &mut marks[0], &tally(-3, 0));
+        assert_eq!(copies.len(), 0);
+    }
+
+    #[test]
+    fn what_a_thread_met_in_its_last_faults_is_spared() {
+        let copies = PageCache::new(2);
+        [7, 8, 7, 9, 3, 4].into_iter().for_each(|page| copies.is_touched(Slot::thread(0), page));
+        assert_eq!(copies.spared()[4..], [3, 4, 8, 9], "without another thread's, which met nothing");
+    }
+}

@@ -1,0 +1,194 @@
+//! Which stretches of pages were looked at in vain, and for how long.
+//!
+//! The end of an interval looks at the kernel's notes of all pages that may have been written and matter, by a call for each stretch of them. Most calls find
+//! nothing: they are for pages that were in use once. A stretch of which the looks in a row that found nothing have cost as much as to lay it aside and have it
+//! back is laid aside
+//! ([`PageTable::untrack_idle`](comem_protocol::coherence::pages::page_table::PageTable::untrack_idle)). One that comes
+//! back before that has paid is left alone for twice as long the next time, one that stays away for longer half as
+//! long.
+
+use comem_protocol::coherence::pages::PageNo;
+use std::ops::Range;
+
+/// Stretches that are followed at a time.
+const STRETCHES_FOLLOWED: usize = 1024;
+/// What a look costs, in nanoseconds, ...
+const LOOK: u64 = 900;
+/// ... and so much more for each page.
+const LOOK_PAGE: u64 = 5;
+/// What it costs to lay a stretch aside and have a page of it back, in nanoseconds, ...
+const RETURN: u64 = 9_000;
+/// ... and so much more for each page: they come back by ones or by sixteens, some of them.
+const RETURN_PAGE: u64 = 140;
+/// A stretch is laid aside at the earliest when its looks have cost so many quarters of its return, ...
+const QUARTERS_MIN: u32 = 1;
+/// ... the first time when they have cost so many, ...
+const QUARTERS: u32 = 4;
+/// ... and at the latest when they have cost so many.
+const QUARTERS_MAX: u32 = 1024;
+
+/// Longer stretches are followed in parts, cut at its multiples.
+const PART: PageNo = 512;
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Stretch {
+    pages: (PageNo, PageNo),
+    /// What looks in a row that found nothing have cost, in nanoseconds.
+    spent: u64,
+    /// When that is so many quarters of a return, it is laid aside; 0: nothing is followed here.
+    quarters: u32,
+    /// What a look cost when it was laid aside, and the close in which that was; until it is looked at again.
+    untracked: Option<(u64, u32)>,
+}
+
+impl Stretch {
+    fn new((first, end): (PageNo, PageNo)) -> Stretch {
+        Stretch { pages: (first, end), quarters: QUARTERS, ..Stretch::default() }
+    }
+
+    fn cost_of_return(&self) -> u64 {
+        RETURN + u64::from(self.pages.1 - self.pages.0) * RETURN_PAGE
+    }
+
+    /// The next look is in this close: if it was laid aside, that has paid or has not.
+    fn is_looked_at(&mut self, close: u32) {
+        let Some((cost, untracked)) = self.untracked.take() else { return };
+        let paid = cost * u64::from(close.wrapping_sub(untracked)) >= self.cost_of_return();
+        self.quarters = if paid { self.quarters / 2 } else { self.quarters * 2 }.clamp(QUARTERS_MIN, QUARTERS_MAX);
+    }
+
+    /// A look in this close, which cost so much, has found nothing; says whether it is time to lay it aside.
+    fn costs_more_than_return(&mut self, cost: u64, close: u32) -> bool {
+        self.spent += cost;
+        let scan_cost = self.spent * 4 >= self.cost_of_return() * u64::from(self.quarters);
+        if scan_cost {
+            (self.spent, self.untracked) = (0, Some((cost, close)));
+        }
+        scan_cost
+    }
+}
+
+/// What the ends of intervals have found where.
+#[derive(Debug)]
+pub(crate) struct ScanCost {
+    stretches: Box<[Stretch; STRETCHES_FOLLOWED]>,
+}
+
+impl Default for ScanCost {
+    fn default() -> ScanCost {
+        ScanCost { stretches: Box::new([Stretch::default(); STRETCHES_FOLLOWED]) }
+    }
+}
+
+impl ScanCost {
+    /// A stretch was looked at in this close (they are counted), and so much was found in it. What it is time to lay
+    /// aside goes to `untracked`.
+    pub(crate) fn looked(
+        &mut self,
+        pages: &Range<PageNo>,
+        found: &[Range<PageNo>],
+        close: u32,
+        untracked: &mut Vec<Range<PageNo>>,
+    ) {
+        let (mut first, mut call) = (pages.start, LOOK);
+        while first < pages.end {
+            let long = pages.end - pages.start > PART;
+            let end = if long { pages.end.min((first / PART + 1) * PART) } else { pages.end };
+            let found = found.iter().any(|run| run.start < end && first < run.end);
+            let cost = std::mem::take(&mut call) + u64::from(end - first) * LOOK_PAGE;
+            if self.part((first, end), found, cost, close) {
+                untracked.push(first..end);
+            }
+            first = end;
+        }
+    }
+
+    fn part(&mut self, pages: (PageNo, PageNo), found: bool, cost: u64, close: u32) -> bool {
+        let this = &mut self.stretches[(pages.0.wrapping_mul(0x9e37_79b9) >> 16) as usize % STRETCHES_FOLLOWED];
+        if this.quarters == 0 || this.pages.0 != pages.0 {
+            *this = Stretch::new(pages);
+        }
+        this.is_looked_at(close);
+        if found || this.pages != pages {
+            (this.pages, this.spent) = (pages, 0);
+            return false;
+        }
+        this.costs_more_than_return(cost, close)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // lists of runs, often of one
+mod tests {
+    use super::*;
+
+    /// Looks at the closes after each other, none of which finds anything.
+    struct Looks {
+        vain: ScanCost,
+        close: u32,
+    }
+
+    impl Looks {
+        fn new() -> Looks {
+            Looks { vain: ScanCost::default(), close: 0 }
+        }
+
+        fn look(&mut self, pages: &Range<PageNo>, found: &[Range<PageNo>]) -> Vec<Range<PageNo>> {
+            let mut untracked = Vec::new();
+            self.vain.looked(pages, found, self.close, &mut untracked);
+            self.close += 1;
+            untracked
+        }
+
+        /// How many it takes until something is laid aside, and what.
+        fn until_untracked(&mut self, pages: &Range<PageNo>) -> (u32, Vec<Range<PageNo>>) {
+            let begin = self.close;
+            loop {
+                let untracked = self.look(pages, &[]);
+                assert!(self.close - begin < 100_000);
+                if !untracked.is_empty() {
+                    return (self.close - begin, untracked);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stretch_that_comes_back_at_once_is_left_alone_for_twice_as_long() {
+        let (mut looks, pages) = (Looks::new(), 7..8);
+        assert_eq!(looks.until_untracked(&pages).0, 11);
+        assert_eq!(looks.until_untracked(&pages).0, 21);
+        assert_eq!(looks.until_untracked(&(1_000..1_064)).0, 15, "more of it would come back");
+        assert_eq!((0..20).map(|_| looks.until_untracked(&pages).0).last(), Some(2_586));
+    }
+
+    #[test]
+    fn one_that_has_stayed_away_for_long_is_laid_aside_sooner() {
+        let (mut looks, pages) = (Looks::new(), 7..8);
+        for so_many in [11, 6, 3, 3] {
+            assert_eq!(looks.until_untracked(&pages), (so_many, vec![pages.clone()]));
+            looks.close += 100;
+        }
+    }
+
+    #[test]
+    fn of_a_long_stretch_the_parts_that_are_not_written_are_laid_aside() {
+        let mut looks = Looks::new();
+        let (pages, written) = (5_000..6_300, 5_200..5_201);
+        let mut untracked = Vec::new();
+        for _ in 0..50 {
+            untracked.append(&mut looks.look(&pages, std::slice::from_ref(&written)));
+        }
+        assert_eq!(untracked, [5_000..5_120, 5_632..6_144, 6_144..6_300]);
+    }
+
+    #[test]
+    fn what_was_written_or_has_grown_is_looked_at_from_the_beginning() {
+        let mut looks = Looks::new();
+        assert!((0..10).all(|_| looks.look(&(7..8), &[]).is_empty()));
+        assert!(looks.look(&(7..8), &[7..8]).is_empty());
+        assert!((0..10).all(|_| looks.look(&(7..8), &[]).is_empty()));
+        assert!(looks.look(&(7..9), &[]).is_empty(), "another stretch");
+        assert_eq!(looks.until_untracked(&(7..9)).0, 11);
+    }
+}

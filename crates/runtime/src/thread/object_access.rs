@@ -1,0 +1,269 @@
+//! Accesses that the fast path does not serve: elements that are not here, and elements wider than a word.
+
+use super::Thread;
+use crate::error::{Error, Result};
+use crate::inline::calls;
+use crate::node::Waiting;
+use crate::object::Object;
+use comem_memory::pages::fault::uncancelled;
+use comem_protocol::coherence::msi::Begin;
+use comem_protocol::coherence::{Context, Engine, UnitMemory, owner};
+use comem_protocol::ids::UnitId;
+use comem_protocol::wire::message::Want;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of one remote read or write under `owner`: about a datagram.
+const OWNER_CHUNK: usize = 1024;
+
+impl Thread {
+    pub(crate) fn read_elements(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
+        if !self.has_to_stand_apart(out) {
+            return self.read_to_own(object, start, out);
+        }
+        let mut own = vec![0; out.len()];
+        self.read_to_own(object, start, &mut own)?;
+        // SAFETY: both have as many bytes. Memory that the program checks itself is written by the same checks.
+        unsafe { calls::write(out.as_mut_ptr(), own.as_ptr(), own.len()) };
+        Ok(())
+    }
+
+    pub(crate) fn write_elements(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
+        if !self.has_to_stand_apart(values) {
+            return self.write_from_own(object, start, values);
+        }
+        let mut own = vec![0; values.len()];
+        // SAFETY: both have as many bytes; as above.
+        unsafe { calls::read(own.as_mut_ptr(), values.as_ptr(), own.len()) };
+        self.write_from_own(object, start, &own)
+    }
+
+    /// Whether bytes for the program's buffer have to stand elsewhere while the thread waits for a unit. The buffer may lie in a range that is lent to this
+    /// thread, and gone while it waits. Or it may lie in shared pages: a fault there would wait for a page within a step, that is, with the unit's lock held,
+    /// which somebody else's request may be for that comes meanwhile.
+    fn has_to_stand_apart(&self, buffer: &[u8]) -> bool {
+        self.state.borrow().pins.iter().any(|pin| pin.meets(buffer)) || self.may_fault(buffer)
+    }
+
+    fn may_fault(&self, buffer: &[u8]) -> bool {
+        let shared = || self.node.shared().filter(|shared| shared.views.is_some());
+        let ends = || [buffer.as_ptr().addr(), buffer.as_ptr_range().end.addr() - 1];
+        !buffer.is_empty() && shared().is_some_and(|shared| ends().iter().any(|end| shared.page_of(*end).is_some()))
+    }
+
+    fn read_to_own(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
+        if let Some(lined) = object.lined() {
+            let bytes = out.len();
+            let read = |unit, offset, part: Range<usize>| lined.read(self, unit, offset, &mut out[part]);
+            return uncancelled(|| self.each_unit(object, start, bytes, read));
+        }
+        self.operation(|| {
+            self.each_unit(object, start, out.len(), |unit, offset, bytes| match object.engine {
+                Engine::Msi => {
+                    let part = &mut out[bytes];
+                    self.with_unit(object, unit, Want::Shared, |memory| read_part(memory, offset, part))
+                }
+                Engine::Broadcast => {
+                    let part = &mut out[bytes];
+                    self.locally(object, unit, |memory| read_part(memory, offset, part))
+                }
+                Engine::Owner => self.read_at_owner(object, unit, offset, &mut out[bytes]),
+                Engine::Direct => {
+                    let part = &mut out[bytes];
+                    self.locally(object, unit, |memory| read_part(memory, offset, part))
+                }
+            })
+        })
+    }
+
+    fn write_from_own(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
+        if let Some(lined) = object.lined() {
+            let write = |unit, offset, part| lined.write(self, unit, offset, &values[part]);
+            return uncancelled(|| self.each_unit(object, start, values.len(), write));
+        }
+        self.operation(|| {
+            self.each_unit(object, start, values.len(), |unit, offset, bytes| {
+                let part = &values[bytes];
+                match object.engine {
+                    Engine::Msi => self.with_unit(object, unit, Want::Modified, |memory| {
+                        memory.write(offset, part);
+                    }),
+                    Engine::Broadcast => {
+                        self.locally(object, unit, |memory| {
+                            memory.write(offset, part);
+                        })?;
+                        self.node.combine_write(self.slot, object, unit, offset, part);
+                        Ok(())
+                    }
+                    Engine::Owner => self.write_at_owner(object, unit, offset, part),
+                    Engine::Direct => self.locally(object, unit, |memory| {
+                        memory.write(offset, part);
+                    }),
+                }
+            })
+        })
+    }
+
+    /// Calls `f(unit, offset in the unit, range of the bytes)` for the parts of a range of elements.
+    pub(super) fn each_unit(
+        &self,
+        object: &Object,
+        start: usize,
+        bytes: usize,
+        mut f: impl FnMut(u32, usize, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let element = object.segments.element();
+        let end = start.saturating_add(bytes / element);
+        self.check_range(object, start, end)?;
+        let mut at = start;
+        while at < end {
+            let unit = object.segments.unit_of(at);
+            let elements = object.segments.elements_of(unit);
+            let stop = elements.end.min(end);
+            let part = (at - start) * element..(stop - start) * element;
+            f(unit, (at - elements.start) * element, part)?;
+            at = stop;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_range(&self, object: &Object, start: usize, end: usize) -> Result<()> {
+        let len = object.segments.len();
+        if start <= end && end <= len {
+            return Ok(());
+        }
+        let what =
+            if end == start.saturating_add(1) { format!("index {start}") } else { format!("range {start}..{end}") };
+        Err(Error::Misuse(format!("{what} is outside of {}, which has {len} elements; check the index", object.label)))
+    }
+
+    /// Runs `f` on a unit's memory under its lock, whatever its state.
+    pub(super) fn locally(&self, object: &Object, unit: u32, f: impl FnOnce(&mut dyn UnitMemory)) -> Result<()> {
+        self.stepping(|out| object.step(self.node.guard(), unit, Some(self.slot), out, |_, cx| f(cx.memory)));
+        Ok(())
+    }
+
+    /// Runs `f` once the unit is here in the state wanted.
+    pub(super) fn with_unit(
+        &self,
+        object: &Arc<Object>,
+        unit: u32,
+        want: Want,
+        mut f: impl FnMut(&mut dyn UnitMemory),
+    ) -> Result<()> {
+        let mut missed = false;
+        loop {
+            if self.try_unit(object, unit, want, false, &mut f) {
+                break;
+            }
+            self.count_miss(&mut missed, want);
+            self.let_pins_go();
+            self.wait(Waiting::Fetch { object: object.id, unit })?;
+        }
+        if missed { self.take_pins_back() } else { Ok(()) }
+    }
+
+    pub(super) fn count_miss(&self, missed: &mut bool, want: Want) {
+        if !std::mem::replace(missed, true) {
+            match want {
+                Want::Shared => self.counters().remote_reads.add(1),
+                Want::Modified => self.counters().remote_writes.add(1),
+            }
+        }
+    }
+
+    pub(super) fn try_unit(
+        &self,
+        object: &Object,
+        unit: u32,
+        want: Want,
+        pin: bool,
+        f: &mut dyn FnMut(&mut dyn UnitMemory),
+    ) -> bool {
+        let slot = self.slot;
+        self.stepping(|out| {
+            object.step(self.node.guard(), unit, Some(slot), out, |state, cx| {
+                if state.begin(cx, slot, want, pin) == Begin::Wait {
+                    return false;
+                }
+                if pin {
+                    state.pin();
+                }
+                f(cx.memory);
+                state.settle(cx);
+                true
+            })
+        }) == Some(true)
+    }
+
+    pub(super) fn read_at_owner(&self, object: &Arc<Object>, unit: u32, offset: usize, out: &mut [u8]) -> Result<()> {
+        if object.home_of(unit) == self.node.me() {
+            return self.locally(object, unit, |memory| read_part(memory, offset, out));
+        }
+        let step = OWNER_CHUNK.max(object.segments.element());
+        let step = step - step % object.segments.element();
+        for (i, part) in out.chunks_mut(step).enumerate() {
+            self.counters().remote_reads.add(1);
+            let (at, len) = ((offset + i * step) as u32, part.len() as u32);
+            let id = UnitId { object: object.id, index: unit };
+            let answer = self.ask_owner(object, id, |cx| owner::ask_read(cx, at, len))?;
+            if answer.len() != part.len() {
+                return Err(Error::Misuse("the owner's answer has the wrong size".to_string()));
+            }
+            part.copy_from_slice(&answer);
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_at_owner(&self, object: &Arc<Object>, unit: u32, offset: usize, values: &[u8]) -> Result<()> {
+        if object.home_of(unit) == self.node.me() {
+            return self.locally(object, unit, |memory| {
+                memory.write(offset, values);
+            });
+        }
+        let step = OWNER_CHUNK.max(object.segments.element());
+        let step = step - step % object.segments.element();
+        for (i, part) in values.chunks(step).enumerate() {
+            self.counters().remote_writes.add(1);
+            let at = (offset + i * step) as u32;
+            let id = UnitId { object: object.id, index: unit };
+            self.ask_owner(object, id, |cx| owner::ask_write(cx, at, part))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request to a unit's owner and waits for the answer.
+    pub(super) fn ask_owner(
+        &self,
+        object: &Object,
+        unit: UnitId,
+        ask: impl FnOnce(&mut Context<'_>),
+    ) -> Result<Vec<u8>> {
+        self.let_pins_go();
+        self.node.expect_answer(self.slot);
+        self.stepping(|out| object.step(self.node.guard(), unit.index, Some(self.slot), out, |_, cx| ask(cx)));
+        let answer = loop {
+            if let Some(answer) = self.node.take_answer(self.slot) {
+                break answer;
+            }
+            self.wait(Waiting::Fetch { object: unit.object, unit: unit.index })?;
+        };
+        self.take_pins_back()?;
+        Ok(answer)
+    }
+}
+
+thread_local! {
+    /// Where bytes stand between a unit and the program's buffer, so that a miss allocates nothing.
+    static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(super) fn read_part(memory: &mut dyn UnitMemory, offset: usize, part: &mut [u8]) {
+    BYTES.with_borrow_mut(|bytes| {
+        bytes.clear();
+        if memory.read(offset, part.len(), bytes) {
+            part.copy_from_slice(bytes);
+        }
+    });
+}

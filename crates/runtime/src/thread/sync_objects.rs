@@ -1,0 +1,368 @@
+//! Semaphores, condition variables and reader-writer locks as a thread calls them.
+
+use super::Thread;
+use crate::error::{Error, Result};
+use crate::names::Named;
+use crate::node::Waiting;
+use comem_protocol::ids::LockId;
+use comem_protocol::sync::Context;
+use comem_protocol::sync::condition::ConditionId;
+use comem_protocol::sync::objects::SyncObjects;
+use comem_protocol::sync::rwlock::{RwLockId, RwMisuse};
+use comem_protocol::sync::semaphore::SemaphoreId;
+use comem_protocol::sync::subset_barrier::SubsetBarrierId;
+use comem_protocol::wire::message::{SyncRequest, SyncUpdate};
+
+impl Thread {
+    /// Adds one to a semaphore; each is zero at first. Does not wait: the post counts once it has reached the
+    /// semaphore's manager.
+    pub fn sem_post(&self, semaphore: SemaphoreId) {
+        self.tell(SyncUpdate::SemPost, semaphore.0, |objects, cx| objects.sem_post(cx, semaphore));
+    }
+
+    /// Adds one to a semaphore, and waits until that counts: whoever comes to know of it by other means finds it there.
+    ///
+    /// # Errors
+    /// When the job ends meanwhile.
+    pub fn try_sem_give(&self, semaphore: SemaphoreId) -> Result<()> {
+        self.obtain(SyncRequest::SemGive, semaphore.0, |objects, cx| {
+            objects.sem_give(cx, semaphore, self.slot).then_some(true)
+        })?;
+        Ok(())
+    }
+
+    /// Makes a semaphore's count zero, and waits until it is. Those who wait for it go on waiting.
+    ///
+    /// # Errors
+    /// When the job ends meanwhile.
+    pub fn try_sem_reset(&self, semaphore: SemaphoreId) -> Result<()> {
+        self.obtain(SyncRequest::SemReset, semaphore.0, |objects, cx| {
+            objects.sem_reset(cx, semaphore, self.slot).then_some(true)
+        })?;
+        Ok(())
+    }
+
+    /// Takes one from a semaphore, once there is one; threads get theirs in the order in which they ask.
+    pub fn sem_wait(&self, semaphore: SemaphoreId) {
+        self.must(self.try_sem_wait(semaphore));
+    }
+
+    /// As [`Thread::sem_wait`].
+    ///
+    /// # Errors
+    /// When the job ends meanwhile.
+    pub fn try_sem_wait(&self, semaphore: SemaphoreId) -> Result<()> {
+        self.obtain(SyncRequest::SemWait, semaphore.0, |objects, cx| {
+            objects.sem_wait(cx, semaphore, self.slot).then_some(true)
+        })?;
+        Ok(())
+    }
+
+    /// Waits until a semaphore has one, and leaves it there: a post lets any number of threads pass, until one is taken.
+    ///
+    /// # Errors
+    /// When the job ends meanwhile.
+    pub fn try_sem_pass(&self, semaphore: SemaphoreId) -> Result<()> {
+        self.obtain(SyncRequest::SemPass, semaphore.0, |objects, cx| {
+            objects.sem_pass(cx, semaphore, self.slot).then_some(true)
+        })?;
+        Ok(())
+    }
+
+    /// Takes one from a semaphore if its manager has one just now; tells whether it did.
+    pub fn sem_try_wait(&self, semaphore: SemaphoreId) -> bool {
+        self.must(self.try_sem_try_wait(semaphore))
+    }
+
+    /// As [`Thread::sem_try_wait`].
+    ///
+    /// # Errors
+    /// When the job ends meanwhile.
+    pub fn try_sem_try_wait(&self, semaphore: SemaphoreId) -> Result<bool> {
+        self.obtain(SyncRequest::SemTryWait, semaphore.0, |objects, cx| objects.sem_try_wait(cx, semaphore, self.slot))
+    }
+
+    /// Waits until `threads` threads of the job have come to the barrier of that name; any threads, not always the same. What each of
+    /// them wrote before is seen after. When all threads of the job are meant, it is [`Thread::barrier`]; in a job of one node whose threads
+    /// come and go no number means all.
+    ///
+    /// # Errors that end the node
+    /// When another thread is there that expects another number.
+    pub fn barrier_of(&self, name: SubsetBarrierId, threads: usize) {
+        self.must(self.try_barrier_of(name, threads));
+    }
+
+    /// As [`Thread::barrier_of`].
+    ///
+    /// # Errors
+    /// When another thread is there that expects another number, when that is 0, or the job cannot have so many threads.
+    pub fn try_barrier_of(&self, name: SubsetBarrierId, threads: usize) -> Result<()> {
+        if threads == self.count() && !self.node.has_spare_places() {
+            return self.try_barrier();
+        }
+        if threads == 0 {
+            return Err(Error::Misuse(format!(
+                "thread {} comes to barrier {} of 0 threads; say how many meet there, itself included",
+                self.id(),
+                Named(name.0)
+            )));
+        }
+        let most = self.node.nodes() * self.node.config.thread_slots;
+        if threads > most {
+            return Err(Error::Misuse(format!(
+                "thread {} comes to barrier {} of {threads} threads, but the job has {most}; start it with more (-n, -t)",
+                self.id(),
+                Named(name.0)
+            )));
+        }
+        let met = self.obtain(SyncRequest::SubsetBarrier, name.0, |objects, cx| {
+            objects.subset_barrier(cx, name, threads as u32, self.slot)
+        })?;
+        self.counters().barriers.add(1);
+        if met {
+            return Ok(());
+        }
+        Err(Error::Misuse(format!(
+            "thread {} comes to barrier {} of {threads} threads, but those who wait there expect another number; let all say the same",
+            self.id(),
+            Named(name.0)
+        )))
+    }
+
+    /// Lets `lock` go, waits until the condition variable is signalled, and acquires the lock again. No signal sent by a thread
+    /// that acquired the lock meanwhile is lost. What the thread waits for may have come and gone again when it returns:
+    /// check it in a loop.
+    ///
+    /// # Errors that end the node
+    /// When this thread does not hold the lock.
+    pub fn cond_wait(&self, condition: ConditionId, lock: LockId) {
+        self.must(self.try_cond_wait(condition, lock));
+    }
+
+    /// As [`Thread::cond_wait`].
+    ///
+    /// # Errors
+    /// When this thread does not hold the lock.
+    pub fn try_cond_wait(&self, condition: ConditionId, lock: LockId) -> Result<()> {
+        let slot = self.slot;
+        if !self.node.holds_lock(lock, slot) {
+            return Err(Error::Misuse(format!(
+                "thread {} waits for condition variable {} without holding lock {}; acquire it first",
+                self.id(),
+                Named(condition.0),
+                Named(lock.0)
+            )));
+        }
+        self.obtain(SyncRequest::CondJoin, condition.0, |objects, cx| {
+            objects.cond_join(cx, condition, slot).then_some(true)
+        })?;
+        self.try_unlock(lock)?;
+        self.obtain(SyncRequest::CondAwait, condition.0, |objects, cx| {
+            objects.cond_await(cx, condition, slot).then_some(true)
+        })?;
+        self.try_lock_blocking(lock)
+    }
+
+    /// Wakes the thread that has waited longest for a condition variable; nothing when none waits. It is a release, unless this thread
+    /// holds a lock: then that lock's release is.
+    pub fn cond_signal(&self, condition: ConditionId) {
+        if self.is_unheard(condition) {
+            return;
+        }
+        let under_lock = self.holds_locks();
+        self.tell(SyncUpdate::CondSignal, condition.0, |objects, cx| objects.cond_signal(cx, condition, under_lock));
+    }
+
+    /// As [`Thread::cond_signal`], for all threads that wait for a condition variable.
+    pub fn cond_broadcast(&self, condition: ConditionId) {
+        if self.is_unheard(condition) {
+            return;
+        }
+        let under_lock = self.holds_locks();
+        self.tell(SyncUpdate::CondBroadcast, condition.0, |objects, cx| {
+            objects.cond_broadcast(cx, condition, under_lock)
+        });
+    }
+
+    /// Whether nobody waits for a condition variable; most signals find nobody.
+    fn is_unheard(&self, condition: ConditionId) -> bool {
+        let objects = self.node.sync_object_shard(SyncUpdate::CondSignal.object(condition.0));
+        objects.cond_is_unheard(condition, self.node.me(), self.node.nodes())
+    }
+
+    /// Acquires a reader-writer lock to read, together with other readers. A thread that reads already may enter again.
+    ///
+    /// # Errors that end the node
+    /// When this thread writes under the lock.
+    pub fn rd_lock(&self, lock: RwLockId) {
+        self.must(self.try_rd_lock(lock));
+    }
+
+    /// As [`Thread::rd_lock`].
+    ///
+    /// # Errors
+    /// When this thread writes under the lock.
+    pub fn try_rd_lock(&self, lock: RwLockId) -> Result<()> {
+        self.rw_in_section(SyncRequest::ReadLock, lock, |objects, cx| objects.rd_lock(cx, lock, self.slot))
+    }
+
+    /// Acquires a reader-writer lock to write, alone.
+    ///
+    /// # Errors that end the node
+    /// When this thread holds the lock already.
+    pub fn wr_lock(&self, lock: RwLockId) {
+        self.must(self.try_wr_lock(lock));
+    }
+
+    /// As [`Thread::wr_lock`].
+    ///
+    /// # Errors
+    /// When this thread holds the lock already.
+    pub fn try_wr_lock(&self, lock: RwLockId) -> Result<()> {
+        self.rw_in_section(SyncRequest::WriteLock, lock, |objects, cx| objects.wr_lock(cx, lock, self.slot))
+    }
+
+    /// Releases a reader-writer lock, however this thread holds it.
+    ///
+    /// # Errors that end the node
+    /// When this thread does not hold it.
+    pub fn rw_unlock(&self, lock: RwLockId) {
+        self.must(self.try_rw_unlock(lock));
+    }
+
+    /// As [`Thread::rw_unlock`].
+    ///
+    /// # Errors
+    /// When this thread does not hold the lock.
+    pub fn try_rw_unlock(&self, lock: RwLockId) -> Result<()> {
+        let released = self.tell(SyncUpdate::ReadUnlock, lock.0, |objects, cx| objects.rw_unlock(cx, lock, self.slot));
+        released.map_err(|misuse| self.rw_misuse(lock, "releases", misuse))?;
+        self.node.gate.iter().for_each(|sections| self.end_section(sections));
+        Ok(())
+    }
+
+    fn rw_misuse(&self, lock: RwLockId, does: &str, misuse: RwMisuse) -> Error {
+        let (thread, lock) = (self.id(), Named(lock.0));
+        Error::Misuse(match misuse {
+            RwMisuse::NotHeld => {
+                format!("thread {thread} {does} reader-writer lock {lock}, which it does not hold; acquire it first")
+            }
+            RwMisuse::WaitsForItself => format!(
+                "thread {thread} {does} reader-writer lock {lock}, which it holds already, and would wait for itself; \
+                 release it first"
+            ),
+        })
+    }
+
+    /// As [`Thread::rw_acquire`], where another thread of the node may make a collective call meanwhile.
+    fn rw_in_section(
+        &self,
+        request: SyncRequest,
+        lock: RwLockId,
+        begin: impl Fn(&mut SyncObjects, &mut Context<'_>) -> std::result::Result<bool, RwMisuse>,
+    ) -> Result<()> {
+        let Some(sections) = &self.node.gate else { return self.rw_acquire(request, lock, begin) };
+        loop {
+            // As with a lock, nobody waits for who waits.
+            let entry = self.begin_section(sections)?;
+            self.end_section(sections);
+            self.rw_acquire(request, lock, &begin)?;
+            if self.resume_section(sections, entry) {
+                return Ok(());
+            }
+            let slot = self.slot;
+            self.stepping(|out| {
+                self.node
+                    .with_sync_objects(request.object(lock.0), Some(slot), out, |d, cx| d.rw_hand_back(cx, lock, slot));
+            });
+        }
+    }
+
+    fn rw_acquire(
+        &self,
+        request: SyncRequest,
+        lock: RwLockId,
+        begin: impl FnOnce(&mut SyncObjects, &mut Context<'_>) -> std::result::Result<bool, RwMisuse>,
+    ) -> Result<()> {
+        self.counters().lock_acquires.add(1);
+        let mut misuse = None;
+        self.obtain(request, lock.0, |objects, cx| match begin(objects, cx) {
+            Ok(held) => held.then_some(true),
+            Err(why) => {
+                misuse = Some(why);
+                Some(false)
+            }
+        })?;
+        misuse.map_or(Ok(()), |why| Err(self.rw_misuse(lock, "acquires", why)))
+    }
+
+    /// A release: tells a manager something.
+    fn tell<R>(&self, update: SyncUpdate, name: u64, tell: impl FnOnce(&mut SyncObjects, &mut Context<'_>) -> R) -> R {
+        self.operation(|| {
+            let slot = self.slot;
+            self.node.send_combined_of(slot, slot);
+            let told = self.releasing(|| {
+                self.stepping(|out| self.node.with_sync_objects(update.object(name), Some(slot), out, tell))
+            });
+            self.wait_for_send_queue();
+            told
+        })
+    }
+
+    /// Who says more than can leave waits until some of it has. When the job ends meanwhile, the next operation tells.
+    pub(super) fn wait_for_send_queue(&self) {
+        if !self.node.send_queue_is_long(self.slot) {
+            return;
+        }
+        self.let_pins_go();
+        self.counters().line_waits.add(1);
+        while self.node.send_queue_is_long(self.slot) && self.node.goes_on().is_ok() {
+            if self.node.sleep_a_little(self.slot).is_err() {
+                break;
+            }
+        }
+        let _ = self.take_pins_back();
+    }
+
+    /// An acquire: begins to ask, and waits for the answer unless it is there at once.
+    fn obtain(
+        &self,
+        request: SyncRequest,
+        name: u64,
+        begin: impl FnOnce(&mut SyncObjects, &mut Context<'_>) -> Option<bool>,
+    ) -> Result<bool> {
+        self.operation(|| {
+            let (slot, object) = (self.slot, request.object(name));
+            self.node.send_combined_of(slot, slot);
+            let ask = || {
+                self.stepping(|out| {
+                    let first = self.node.with_sync_objects(object, Some(slot), out, begin);
+                    (first, !out.sends().is_empty())
+                })
+            };
+            // To come to a meeting is a release, too, and so is to give.
+            let releases = matches!(request, SyncRequest::SubsetBarrier | SyncRequest::SemGive);
+            let (first, asked) = if releases { self.releasing(ask) } else { ask() };
+            if let Some(got) = first {
+                self.after_acquire(None)?;
+                return Ok(got);
+            }
+            if asked && object.kind == comem_protocol::sync::objects::Kind::RwLock {
+                self.counters().lock_remote.add(1);
+            }
+            self.slow_down();
+            self.let_pins_go();
+            let got = loop {
+                // In a statement of its own, so that the room is not locked while the thread sleeps.
+                let answer = self.node.sync_object_shard(object).collect(request, name, slot);
+                match answer {
+                    Some(got) => break got,
+                    None => self.wait(Waiting::Answer(request, name))?,
+                }
+            };
+            self.after_acquire(None)?;
+            self.take_pins_back()?;
+            Ok(got)
+        })
+    }
+}
