@@ -14,7 +14,7 @@
 //! | `cc --inline`, `c++ --inline` | [`inline`] | compiles programs with checks in their own code |
 //! | `agent` | [`agent`] | the launcher's hand on another host |
 //!
-//! A job goes through these rooms: [`args`] reads the command line, [`plan`] makes it into one [`spec`] a host; a
+//! A job goes through these modules: [`args`] reads the command line, [`plan`] makes it into one [`spec`] a host; a
 //! [`group`] is the nodes of this host, a [`remote`] those of another, behind an [`agent`] and a [`link`] of
 //! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters. What looks at
 //! jobs runs them by this very command ([`trial`]) and reads their stats files; [`table`] and [`picture`] show numbers.

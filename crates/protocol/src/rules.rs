@@ -177,13 +177,13 @@ pub enum Rule {
     PutsKeepTheirOrder,
     /// No interval closes between a node's arrival at a barrier and the barrier's opening.
     NothingClosesAfterArrival,
-    /// What was written is noted in the book of its region's engine.
+    /// What was written is noted in the log of its region's engine.
     NoticesKeepTheirBook,
-    /// A release tells of what both books have.
+    /// A release tells of what both logs have.
     BothBooksAreTold,
-    /// What was seen of one book says nothing of the other.
+    /// What was seen of one log says nothing of the other.
     KnowledgeIsOfOneBook,
-    /// At a manager, what is said of one book never stands for what was said of the other.
+    /// At a manager, what is said of one log never stands for what was said of the other.
     BooksAreUnitedApart,
     /// Threads of one node hand a lock on among themselves only so often while another node waits.
     StreaksEnd,
@@ -209,7 +209,7 @@ pub enum Rule {
     HomesCarryWhatIsApplied,
     /// Diffs of pages that came with a token are applied after those that the pages had in them.
     DiffsFollowWhatTheyNeed,
-    /// A page that is laid aside is taken from the threads before it is looked whether it was written.
+    /// A page is unmapped before it is untracked, and scanned for writes after that.
     UntrackingScansAfterUnmap,
     /// A home page whose note was left counts as written while others hold copies, whatever it looks like.
     LeftNotesCount,
@@ -243,7 +243,7 @@ pub enum Rule {
     SubsetBarriersCarryNotices,
     /// Who ends a read under a reader-writer lock tells of what was written before, as who ends a write does.
     ReadersTell,
-    /// Who is given something at a desk is told what releases have said of it.
+    /// Who is given an object by its manager is told what releases have said of it.
     GivenThingsAreToldOf,
     /// So is the manager's own node: what others have said of the thing lies there, and nobody there has taken it in.
     ManagersHear,

@@ -200,7 +200,7 @@ impl Drop for Call<'_> {
 }
 
 impl Node {
-    /// A thread has left its seat, with whatever it held.
+    /// A thread has left its slot, with whatever it held.
     pub(crate) fn sections_are_left(&self, slot: Slot) {
         if let Some(roused) = self.gate.as_ref().and_then(|sections| sections.forget(slot)) {
             self.wake_thread(roused);

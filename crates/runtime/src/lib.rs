@@ -110,7 +110,7 @@ thread_local! {
     static RUNS_ITS_PART: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has a thread that ends leave its seat while it still has what that needs: it gives back ranges, and sends.
+/// Has a thread that ends leave its slot while it still has what that needs: it gives back ranges, and sends.
 struct Leaves;
 
 impl Drop for Leaves {
@@ -120,7 +120,7 @@ impl Drop for Leaves {
     }
 }
 
-/// A thread in its seat; leaves it when the thread ends.
+/// A thread in its slot; leaves it when the thread ends.
 struct Seated {
     thread: Rc<Thread>,
     since: Option<comem_protocol::time::Time>,
@@ -145,7 +145,8 @@ impl Seated {
     }
 }
 
-/// So long a seat is waited for: a thread leaves its own as it is taken down, when whoever has joined it may have gone on.
+/// So long a slot is waited for: a thread leaves its own as it is taken down, when whoever has joined it may have gone
+/// on.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What `take` gives, as soon as it gives something.
@@ -438,7 +439,7 @@ impl Comem {
         Ok(())
     }
 
-    /// Takes a seat, if nobody has it.
+    /// Takes a slot, if nobody has it.
     fn take_seat(&self, index: usize) -> bool {
         !self.node.slots[index].taken.swap(true, Ordering::AcqRel)
     }

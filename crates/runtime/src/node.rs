@@ -1,4 +1,4 @@
-//! One node: its rooms (where the state machines live, behind locks) and its seats (one for each thread).
+//! One node: its state machines, each behind a lock, and a slot for each thread.
 
 use crate::biased_mutex::{self, BiasedMutex};
 use crate::bind::{self, Bind};
@@ -479,7 +479,7 @@ impl Node {
         }
     }
 
-    // ---- rooms
+    // ---- state machines
 
     pub(crate) fn with_barrier<R>(&self, f: impl FnOnce(&mut Barrier) -> R) -> R {
         f(&mut self.barrier.lock())
@@ -792,7 +792,7 @@ impl Node {
     }
 }
 
-/// The rooms as one message sees them.
+/// The node's state machines as one message sees them.
 pub(crate) struct LocalNode<'a> {
     pub(crate) node: &'a Node,
     /// Whose request a reply answers.

@@ -262,7 +262,7 @@ impl Thread {
         (self.node.thread_cpu_ns() as f64 * self.node.slow_factor()) as u64
     }
 
-    /// Gives back what it has, and the seat itself.
+    /// Gives back what it has, and the slot itself.
     pub(crate) fn leave_slot(&self) {
         self.leave_loop();
         self.end_ranges();

@@ -76,7 +76,7 @@ impl Node {
         let (slot, writes) = (Self::slot(t), request == SyncRequest::WriteLock);
         let begin = |d: &mut SyncObjects, cx: &mut Context<'_>| {
             let begun = if writes { d.wr_lock(cx, lock, slot) } else { d.rd_lock(cx, lock, slot) };
-            // A program here never enters twice; if the desk thinks so, the thread waits for ever and the run fails.
+            // A program here never enters twice; if the node thinks so, the thread waits for ever and the run fails.
             begun.unwrap_or(false).then_some(true)
         };
         if self.asks(t, (request, lock.0), out, begin).is_none() {

@@ -66,7 +66,8 @@ fn no_rule_for_pages_is_superfluous() {
     assert!(complaints.is_empty(), "{complaints:#?}\n{report}");
 }
 
-/// The families around desks go the ways of all releases and acquires: they miss what those around locks, flags and barriers do, too.
+/// The families around synchronisation objects go the ways of all releases and acquires: they miss what those around
+/// locks, flags and barriers do, too.
 #[test]
 fn rules_of_all_releases_are_missed_around_desks() {
     let common = [

@@ -123,14 +123,14 @@ impl RemoteMemory for Lines {
     }
 }
 
-/// All rooms of one node.
+/// All state of one node.
 pub struct VictimNode {
     /// Objects by number: one for each engine, in the order of [`Engine::ALL`].
     objects: Vec<Vec<(Unit, Bytes)>>,
     locks: Locks,
     flags: Flags,
     sync_objects: SyncObjects,
-    /// What application threads have asked the desk for.
+    /// What application threads have asked managers for.
     asked: BTreeMap<Slot, (SyncRequest, u64)>,
     barrier: Barrier,
     push_buffer: PushBuffer,
@@ -148,7 +148,7 @@ fn home_of(unit: u32) -> NodeId {
 }
 
 impl VictimNode {
-    /// Fresh rooms of node 0.
+    /// The fresh state of node 0.
     pub fn new(threads: usize) -> VictimNode {
         let unit = |u: u32| (Unit::new(home_of(u) == ME), Bytes(vec![u as u8; UNIT_BYTES]));
         VictimNode {
@@ -166,7 +166,7 @@ impl VictimNode {
         }
     }
 
-    /// Wants a unit, a lock or something of the desk for an application thread, so that answers are expected.
+    /// Wants a unit, a lock or a synchronisation object for an application thread, so that answers are expected.
     pub fn want(&mut self, number: u64, caller: Slot, out: &mut Outbox) {
         use comem_protocol::wire::message::Want;
         let id = UnitId { object: ObjectId(2), index: (number / 4) as u32 % UNITS };

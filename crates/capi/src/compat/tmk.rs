@@ -248,7 +248,7 @@ pub unsafe extern "C" fn Tmk_distribute(pointer: *const c_void, size: c_int) {
             }
         }
         thread()?.flush_posts()?;
-        // Meanwhile letters to this thread may have been put aside.
+        // Meanwhile messages to this thread may have been set aside.
         acquire()
     });
 }

@@ -1,4 +1,4 @@
-//! Which machine a message is for. The runtime and the simulator keep their machines in different houses (behind
+//! Which machine a message is for. The runtime and the simulator keep their machines in different places (behind
 //! locks, or in a vector), but every message takes the same way through the [`NodeState`].
 
 use crate::coherence::msi::Unit;
@@ -16,7 +16,7 @@ use crate::time::Time;
 use crate::wire::message::{Message, SyncRequest, Ticket};
 use std::collections::BTreeMap;
 
-/// Where a node keeps its state machines. A closure runs while the room is locked.
+/// Where a node keeps its state machines. A closure runs under the lock of what it changes.
 pub trait NodeState {
     /// The unit, with its memory; `None` when there is no such unit or another engine keeps it.
     fn unit<R>(
@@ -47,7 +47,7 @@ pub trait NodeState {
         out: &mut Outbox,
         step: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
     );
-    /// The desk on which this semaphore, condition variable or reader-writer lock stands.
+    /// The objects among which this one is.
     fn sync_objects<R>(
         &mut self,
         object: SyncObject,
@@ -100,7 +100,7 @@ pub struct Origin {
     pub caller: Option<Slot>,
 }
 
-/// Takes `message` to its room.
+/// Takes `message` to its state machine.
 ///
 /// # Errors
 /// When no correct peer would have sent it; then it has had no effect.

@@ -2,8 +2,9 @@
 //!
 //! Under `scope` a lazy acquire (Brazos: Speight and Bennett, USENIX Windows NT 1997, section 3.3) brings all that the releaser had written, and so its
 //! node says with its request that it wants to be told that. But the token may have been here, or under way, before; and it may have come
-//! through a node that had asked for it plainly, and knows no more than it was told. The [ledger](crate::coherence::pages::ledger) knows such tokens.
-//! Then the lock's holder asks all other nodes what they have written, one after the other: what had happened before any release of the lock is among that.
+//! through a node that had asked for it plainly, and knows no more than it was told. The
+//! [intervals](crate::coherence::pages::intervals) know such tokens. Then the lock's holder asks all other nodes what
+//! they have written, one after the other: what had happened before any release of the lock is among that.
 
 use super::lock::Locks;
 use super::{Context, IntervalMark, Scope};

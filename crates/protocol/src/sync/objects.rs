@@ -1,14 +1,14 @@
-//! The desk: where a node gives out in turn what threads of all nodes ask for, by any number as a name: semaphores,
-//! condition variables, reader-writer locks, meetings.
+//! Synchronisation objects: a node gives out in turn what threads of all nodes ask for. An object is named by any
+//! number: a semaphore, a condition variable, a reader-writer lock, a barrier of some threads.
 //!
-//! Each thing lives at its *manager*. A thread *asks* there and waits for the *answer*, which comes straight to its own
-//! channel; releases *tell* the manager something and wait for nothing. Messages of different channels overtake each
-//! other, so no machine relies on their order: what a thread must know to have happened, it asks for, a release of its own among
-//! it ([`SyncObjects::sem_give`]). The machines
+//! Each object lives at its *manager*. A thread *asks* there and waits for the *answer*, which comes straight to its
+//! own channel; releases *tell* the manager something and wait for nothing. Messages of different channels overtake
+//! each other, so no machine relies on their order: what a thread must know to have happened, it asks for, a release of
+//! its own among it ([`SyncObjects::sem_give`]). The machines
 //! themselves ([`semaphore`](super::semaphore), [`condition`](super::condition), [`rwlock`](super::rwlock),
-//! [`subset_barrier`](super::subset_barrier)) say only who gets what; the desk carries questions, answers and payloads.
+//! [`subset_barrier`](super::subset_barrier)) say only who gets what; this module carries questions, answers and payloads.
 //!
-//! A release deposits its payload with the thing, and whoever gets the thing later withdraws what is new to it. A thing
+//! A release deposits its payload with the object, and whoever gets the object later withdraws what is new to it. One
 //! that is as it was at first, with nothing deposited, is forgotten: a name that nobody uses costs nothing.
 
 use super::condition::Condition;
@@ -24,7 +24,7 @@ use crate::rules::Rule;
 use crate::wire::message::{Message, SyncRequest, SyncUpdate, Ticket};
 use std::collections::BTreeMap;
 
-/// What stands on a desk. Each kind has names of its own.
+/// Kinds of synchronisation objects. Each kind has names of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     /// A counting semaphore.
@@ -47,7 +47,8 @@ pub struct SyncObject {
 }
 
 impl SyncObject {
-    /// A number for the thing that differs from those of its namesakes of other kinds, so that they do not all live together.
+    /// A number for the object that differs from those of its namesakes of other kinds, so that they do not all live
+    /// together.
     pub fn key(self) -> u64 {
         self.name ^ (self.kind as u64 + 1) << 56
     }
@@ -215,7 +216,7 @@ struct Question {
     answer: Option<bool>,
 }
 
-/// The desk of a node, or one shard of it.
+/// The objects that a node manages, or one shard of them.
 #[derive(Clone, Debug, Default)]
 pub struct SyncObjects {
     pub(super) objects: BTreeMap<SyncObject, Entry>,
@@ -228,7 +229,7 @@ pub struct SyncObjects {
 }
 
 impl SyncObjects {
-    /// An empty desk; things come into being when first named.
+    /// No objects; they come into being when first named.
     pub fn new() -> SyncObjects {
         SyncObjects::default()
     }

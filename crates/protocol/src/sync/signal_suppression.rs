@@ -2,9 +2,10 @@
 //!
 //! Programs signal condition variables far more often than threads wait for them: SPLASH-3's FMM broadcasts 23,000 times on each of two nodes, and
 //! waits some twenty times. So a manager whose conditions nobody waits for tells a node that goes on signalling so, and that node keeps its signals to
-//! itself, all of those that are managed there (and lie in the same shard of the desk), whether it has named them before or not. Before a thread has
-//! joined the waiters of any of them, every node that keeps quiet is told to speak again, and has said that it does ([`Condition`](super::condition):
-//! the first of a wait's four steps takes that much longer then). Who signals after the waiter has let its lock go therefore knows.
+//! itself, all of those that are managed there (and lie in the same shard), whether it has named them before or not.
+//! Before a thread has joined the waiters of any of them, every node that keeps quiet is told to speak again, and has
+//! said that it does ([`Condition`](super::condition): the first of a wait's four steps takes that much longer then).
+//! Who signals after the waiter has let its lock go therefore knows.
 //!
 //! | at the manager, a node | signals in vain, often enough | somebody joins | says that it speaks |
 //! |---|---|---|---|
@@ -63,7 +64,7 @@ impl Default for Signaller {
     }
 }
 
-/// Who hears whose signals, for the conditions of one shard of the desk.
+/// Who hears whose signals, for the conditions of one shard.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SignalSuppression {
     /// As others have told this node.

@@ -1,16 +1,17 @@
-//! Meetings: barriers of some of the job's threads, named by any number (the barriers of PARMACS, which name how many
+//! Barriers of some of the job's threads, named by any number (the barriers of PARMACS, which name how many
 //! processes come: E. Lusk et al., *Portable Programs for Parallel Processors*, 1987).
 //!
 //! | at the manager | a thread comes that expects `n` in all |
 //! |---|---|
-//! | nobody is there | it waits; the meeting is one of `n` |
-//! | a meeting of `n`, not the last | it waits |
-//! | a meeting of `n`, the last | all go on |
-//! | a meeting of another number | it is told so and does not come in |
+//! | nobody is there | it waits; the barrier is one of `n` |
+//! | a barrier of `n`, not the last | it waits |
+//! | a barrier of `n`, the last | all go on |
+//! | a barrier of another number | it is told so and does not come in |
 //!
-//! To come is a release and to go on is an acquire of what all who came have released. Nothing is kept between meetings: what
-//! somebody learnt at one, they say again at the next. So any threads may come each time; and, unlike the barrier of all
-//! threads, a meeting ends no epoch: it clears no notices, collects no intervals and moves no homes.
+//! To come is a release and to go on is an acquire of what all who came have released. Nothing is kept between
+//! barriers: what somebody learnt at one, they say again at the next. So any threads may come each time; and, unlike
+//! the barrier of all threads, such a barrier ends no epoch: it clears no notices, collects no intervals and moves no
+//! homes.
 
 use super::objects::{Given, Place, SyncObjects, Waiter};
 use super::{Context, IntervalMark};
@@ -20,11 +21,11 @@ use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
 use crate::wire::message::{Message, SyncRequest, Ticket};
 
-/// A meeting, named by any number.
+/// A barrier of some threads, named by any number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SubsetBarrierId(pub u64);
 
-/// A meeting at its manager.
+/// Such a barrier at its manager.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubsetBarrier {
     /// How many are to come.
@@ -52,8 +53,8 @@ impl SubsetBarrier {
 }
 
 impl SyncObjects {
-    /// Thread `slot` comes to a meeting of `threads` threads; gives the answer when it is there at once: whether all were
-    /// agreed on their number. Otherwise wait until woken or answered, and ask [`SyncObjects::collect`] for
+    /// Thread `slot` comes to a barrier of `threads` threads; gives the answer when it is there at once: whether all
+    /// were agreed on their number. Otherwise wait until woken or answered, and ask [`SyncObjects::collect`] for
     /// [`SyncRequest::Meet`].
     pub fn subset_barrier(
         &mut self,
@@ -90,7 +91,7 @@ impl SyncObjects {
         None
     }
 
-    /// At the manager: a thread elsewhere comes to a meeting.
+    /// At the manager: a thread elsewhere comes to a barrier.
     ///
     /// # Errors
     /// When no correct peer would have sent this.

@@ -189,7 +189,8 @@ types! {
     TELL = 52;
     /// A thread has come to a barrier of some threads.
     MEET = 53;
-    /// Whether anybody hears signals of a condition, and of those that stand with it in one shard of the desk. The manager counts what it says.
+    /// Whether anybody hears signals of a condition, and of those that stand with it in one shard. The manager counts
+    /// what it says.
     HEARS = 54;
     /// A node wants items of a loop.
     DEAL = 55;

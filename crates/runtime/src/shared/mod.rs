@@ -149,7 +149,7 @@ pub(crate) struct Shared {
     pub(crate) push_buffer: Mutex<PushBuffer>,
     /// Where homes go at barriers.
     pub(crate) migration: Mutex<Migration>,
-    /// The epoch, to read without the ledger's lock.
+    /// The epoch, to read without the lock of `IntervalState`.
     pub(crate) epoch: AtomicU32,
     /// Threads of this node that have arrived at the coherent barrier under way.
     pub(crate) arrived: AtomicUsize,
@@ -167,7 +167,7 @@ pub(crate) struct Shared {
     pub(crate) closes: AtomicU64,
     /// Whether this node's workers have begun: see [`Thread::begin_work`](crate::Thread::begin_work).
     pub(crate) claims: AtomicBool,
-    /// Where closes looked in vain.
+    /// What scans for writes have cost.
     pub(crate) scan_cost: Mutex<ScanCost>,
     /// Who wrote where to pages whose home is here.
     pub(crate) sharing: Mutex<Sharing>,
@@ -292,7 +292,7 @@ impl Shared {
 
     /// Takes in news of a region, if it is news.
     pub(crate) fn add(&self, region: Region) {
-        // Before anybody can write there, the ledger has the book for it.
+        // Before anybody can write there, the node has the log for it.
         if region.engine != self.page_engine && region.engine.has_several_writers() {
             self.intervals.lock().on_region(region.engine);
         }

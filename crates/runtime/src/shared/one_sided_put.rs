@@ -17,8 +17,8 @@ use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::rules::Rule;
 
 impl Node {
-    /// Stores a message's diffs into the memory of their home; `false`, and nothing done, where they must be sent. The caller holds the ledger, so that
-    /// no thread of this node is between a diff and its serial.
+    /// Stores a message's diffs into the memory of their home; `false`, and nothing done, where they must be sent. The
+    /// caller holds the lock of `IntervalState`, so that no thread of this node is between a diff and its serial.
     pub(super) fn put(
         &self,
         shared: &Shared,

@@ -1,8 +1,9 @@
 //! The cache's bound, and which copies of other nodes' pages are given up for it.
 //!
 //! Chunks with copies stand in a list from the first that comes until the last one's memory is given back, whether or not an interval's close has
-//! anything to do there. When a fetch would go beyond the bound, copies go that are of no use now, for they have ended or lie aside; then those of the
-//! chunk that has been in the list longest, and of the next, and that comes to the list's end if something of it stays.
+//! anything to do there. When a fetch would go beyond the bound, copies go that are of no use now, for they are invalid
+//! or untracked; then those of the chunk that has been in the list longest, and of the next, and that comes to the
+//! list's end if something of it stays.
 //!
 //! Homes that come here take memory that was another node's share of it, without a twin: two of their pages leave room for a copy less. When they have
 //! taken as much as the bound, no more come as long as none go: this node says of what it writes that it does not hold it, and claims nothing
@@ -213,7 +214,8 @@ impl Thread {
 }
 
 impl Node {
-    /// Gives up a chunk's copies, written ones after a flush, but for the units with these pages. The caller holds the ledger.
+    /// Gives up a chunk's copies, written ones after a flush, but for the units with these pages. The caller holds the
+    /// lock of `IntervalState`.
     fn evict_chunk(
         &self,
         shared: &Shared,

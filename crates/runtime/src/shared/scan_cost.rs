@@ -1,8 +1,8 @@
-//! Which stretches of pages were looked at in vain, and for how long.
+//! Which stretches of pages were scanned for nothing, and for how long.
 //!
 //! The end of an interval looks at the kernel's notes of all pages that may have been written and matter, by a call for each stretch of them. Most calls find
-//! nothing: they are for pages that were in use once. A stretch of which the looks in a row that found nothing have cost as much as to lay it aside and have it
-//! back is laid aside
+//! nothing: they are for pages that were in use once. A stretch of which the looks in a row that found nothing have
+//! cost as much as to untrack it and have it back is untracked
 //! ([`PageTable::untrack_idle`](comem_protocol::coherence::pages::page_table::PageTable::untrack_idle)). One that comes
 //! back before that has paid is left alone for twice as long the next time, one that stays away for longer half as
 //! long.
@@ -16,11 +16,11 @@ const STRETCHES_FOLLOWED: usize = 1024;
 const LOOK: u64 = 900;
 /// ... and so much more for each page.
 const LOOK_PAGE: u64 = 5;
-/// What it costs to lay a stretch aside and have a page of it back, in nanoseconds, ...
+/// What it costs to untrack a stretch and have a page of it back, in nanoseconds, ...
 const RETURN: u64 = 9_000;
 /// ... and so much more for each page: they come back by ones or by sixteens, some of them.
 const RETURN_PAGE: u64 = 140;
-/// A stretch is laid aside at the earliest when its looks have cost so many quarters of its return, ...
+/// A stretch is untracked at the earliest when its looks have cost so many quarters of its return, ...
 const QUARTERS_MIN: u32 = 1;
 /// ... the first time when they have cost so many, ...
 const QUARTERS: u32 = 4;
@@ -35,9 +35,9 @@ struct Stretch {
     pages: (PageNo, PageNo),
     /// What looks in a row that found nothing have cost, in nanoseconds.
     spent: u64,
-    /// When that is so many quarters of a return, it is laid aside; 0: nothing is followed here.
+    /// When that is so many quarters of a return, it is untracked; 0: nothing is followed here.
     quarters: u32,
-    /// What a look cost when it was laid aside, and the close in which that was; until it is looked at again.
+    /// What a look cost when it was untracked, and the close in which that was; until it is looked at again.
     untracked: Option<(u64, u32)>,
 }
 
@@ -50,14 +50,14 @@ impl Stretch {
         RETURN + u64::from(self.pages.1 - self.pages.0) * RETURN_PAGE
     }
 
-    /// The next look is in this close: if it was laid aside, that has paid or has not.
+    /// The next look is in this close: if it was untracked, that has paid or has not.
     fn is_looked_at(&mut self, close: u32) {
         let Some((cost, untracked)) = self.untracked.take() else { return };
         let paid = cost * u64::from(close.wrapping_sub(untracked)) >= self.cost_of_return();
         self.quarters = if paid { self.quarters / 2 } else { self.quarters * 2 }.clamp(QUARTERS_MIN, QUARTERS_MAX);
     }
 
-    /// A look in this close, which cost so much, has found nothing; says whether it is time to lay it aside.
+    /// A look in this close, which cost so much, has found nothing; says whether it is time to untrack it.
     fn costs_more_than_return(&mut self, cost: u64, close: u32) -> bool {
         self.spent += cost;
         let scan_cost = self.spent * 4 >= self.cost_of_return() * u64::from(self.quarters);
@@ -81,8 +81,8 @@ impl Default for ScanCost {
 }
 
 impl ScanCost {
-    /// A stretch was looked at in this close (they are counted), and so much was found in it. What it is time to lay
-    /// aside goes to `untracked`.
+    /// A stretch was looked at in this close (they are counted), and so much was found in it. What it is time to
+    /// untrack goes to `untracked`.
     pub(crate) fn looked(
         &mut self,
         pages: &Range<PageNo>,
@@ -140,7 +140,7 @@ mod tests {
             untracked
         }
 
-        /// How many it takes until something is laid aside, and what.
+        /// How many it takes until something is untracked, and what.
         fn until_untracked(&mut self, pages: &Range<PageNo>) -> (u32, Vec<Range<PageNo>>) {
             let begin = self.close;
             loop {

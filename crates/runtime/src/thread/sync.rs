@@ -288,7 +288,7 @@ impl Thread {
                 (first, !out.sends().is_empty())
             });
             if first == Acquire::Held {
-                // The token has come since `retake`, while no thread waited for it.
+                // The token has come since `reacquire_local`, while no thread waited for it.
                 return if self.node.awaits_diffs() { self.after_acquire(Some(lock)) } else { Ok(()) };
             }
             if first == Acquire::Taken {

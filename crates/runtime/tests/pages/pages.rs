@@ -55,7 +55,7 @@ pub fn idle_for_long(comem: &Comem) {
             slice.set(IDLE_APART * WORDS + t.id(), step as u64);
             t.barrier();
         }
-        // Some come back by a load, some by a store, and what was laid aside may end by a notice.
+        // Some come back by a load, some by a store, and what was untracked may end by a notice.
         let mine = place(t.node().index()) + t.id();
         slice.set(mine, slice.get(mine) + 10);
         t.barrier();

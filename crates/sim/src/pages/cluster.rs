@@ -47,7 +47,7 @@ pub struct Outcome {
     pub steps: u64,
     /// Datagrams handed to the network, and repetitions among them.
     pub datagrams: (u64, u64),
-    /// Pages fetched, diffs made, migrations, evictions, void fetches and pages laid aside, over all nodes.
+    /// Pages fetched, diffs made, migrations, evictions, void fetches and pages untracked, over all nodes.
     pub tally: [u64; 6],
     /// Units copied out of their home's memory without asking.
     pub taken: u64,
@@ -72,7 +72,7 @@ pub(super) enum Event {
     Step(NodeId, usize),
     Arrive(Channel, Parcel),
     Attend(Channel),
-    /// A message that found the ledger in use.
+    /// A message that found the intervals locked.
     Again(NodeId, Slot, Incoming),
     /// Pages that were taken in before.
     Late(NodeId, Vec<u8>),

@@ -88,7 +88,7 @@ pub struct Pages {
     pub(super) carried: (u64, u64),
     migration: Migration,
     pub(super) tally: Tally,
-    /// What a thread's fault came to while another thread was in the ledger, and what the home must have applied.
+    /// What a thread's fault came to while another thread held the intervals, and what the home must have applied.
     pub(super) faults: Vec<Option<(Fault, Vec<RequiredDiff>)>>,
     /// The application thread whose step it is.
     pub(super) caller: Option<Slot>,
@@ -271,7 +271,7 @@ impl Pages {
         }
     }
 
-    /// Between two chunks of a long step other threads go on; they cannot enter the ledger.
+    /// Between two chunks of a long step other threads go on; they cannot take the lock of the intervals.
     fn others_act(&mut self) {
         for t in 0..self.faults.len() {
             if self.caller == Some(Slot::thread(t)) || self.rng.below(2) == 0 {
@@ -308,7 +308,7 @@ impl Pages {
         self.in_ledger(|pages, intervals| close_tables(pages, intervals, (&[first], false), CloseReason::Else));
     }
 
-    /// Another thread that closes an interval lays aside what is around this page, now and then.
+    /// Another thread that closes an interval untracks what is around this page, now and then.
     pub(super) fn untrack_idle(&mut self, page: PageNo) {
         if self.layout.idles && self.rng.below(8) == 0 {
             let run = page.saturating_sub(self.rng.below(3) as u32)..page + 1 + self.rng.below(3) as u32;
@@ -372,7 +372,7 @@ impl Pages {
         });
     }
 
-    /// Installs what was picked from the stash.
+    /// Installs what came out of the push buffer.
     pub(super) fn install(&mut self, pushed: &[PushedPages]) {
         let mut out = Outbox::new();
         let (of_homes, with_tokens): (Vec<PushedPages>, Vec<PushedPages>) =
@@ -424,7 +424,7 @@ pub struct Node {
     pub(super) barrier: Barrier,
     /// Threads of this node at the barrier.
     pub(super) at_barrier: usize,
-    /// Whether a thread is opening the barrier for its node, and holds the ledger meanwhile.
+    /// Whether a thread is opening the barrier for its node, and holds the intervals meanwhile.
     pub(super) opening: bool,
     /// Whether copies that stayed mapped are out of date, so that no thread may leave the barrier.
     pub(super) renewing: bool,

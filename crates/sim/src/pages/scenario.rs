@@ -82,7 +82,7 @@ impl Scenario {
         self.mixed || self.engine == PageEngine::Hlrc || kind.is_scoped()
     }
 
-    /// The family around desks that a seed chooses.
+    /// The family around synchronisation objects that a seed chooses.
     fn desk_kind(&self, seed: u64) -> Kind {
         let kinds: Vec<Kind> = Kind::DESK.into_iter().filter(|k| self.may_ask_for(*k)).collect();
         kinds[(seed / 7) as usize % kinds.len()]

@@ -61,7 +61,7 @@ pub(super) enum Phase {
     CatchUp,
     /// Has acquired; waits for the diffs of home pages that were announced.
     Home,
-    /// Has asked a desk for this.
+    /// Has asked a manager for this.
     Requested(SyncRequest),
     /// Has been answered; waits for the diffs of home pages that were announced.
     Answered(SyncRequest),

@@ -1,4 +1,4 @@
-//! A home's desk: which diffs of which node have been applied, and what lies here until it can be done.
+//! A home's queue: which diffs of which node have been applied, and what waits until it can be done.
 //!
 //! Diffs of one node are applied in the order of their serials, or an older one could undo a newer. A fetch waits until the diffs that it
 //! names have been applied; so do diffs that name others, which are of pages that came with a token
@@ -31,7 +31,7 @@ pub struct HomeQueue {
 }
 
 impl HomeQueue {
-    /// An empty desk in epoch 0.
+    /// An empty queue in epoch 0.
     pub fn new() -> HomeQueue {
         HomeQueue::default()
     }

@@ -4,8 +4,8 @@
 //! engine in use. What engines have in common stands here: the epoch, the numbers of intervals, and those of the diffs
 //! sent to each home, which applies them in order whosever pages they are.
 //!
-//! The *main* book is that of the job's engine; the *other* comes into being when the node hears of a region that needs it. While there is
-//! none, nothing more is told than if there could be none.
+//! The *main* log is that of the job's engine; the *other* comes into being when the node hears of a region that needs
+//! it. While there is none, nothing more is told than if there could be none.
 //!
 //! Under `scope` a lock can be *wide* for the rest of the epoch: its releases tell, in a second blob, all that the node has written and
 //! has learnt by such blobs, as `hlrc` would. A lock becomes wide by a release-consistent release or a lazy acquire, the two
@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// What an entry of an interval takes at least.
 const ENTRY_BYTES: usize = 9;
 
-/// The ledger of one node.
+/// What one node knows of intervals.
 #[derive(Clone, Debug)]
 pub struct IntervalState {
     at: IntervalClock,
@@ -47,7 +47,7 @@ pub struct IntervalState {
 }
 
 impl IntervalState {
-    /// The ledger of node `me` in a job under `engine`; one under `msi` has `hlrc` for the main book.
+    /// The state of node `me` in a job under `engine`; one under `msi` has `hlrc` for the main log.
     pub fn new(me: NodeId, engine: PageEngine) -> IntervalState {
         let engine = if engine == PageEngine::Scope { engine } else { PageEngine::Hlrc };
         IntervalState {
@@ -90,12 +90,12 @@ impl IntervalState {
         self.serials.get(&home).copied().unwrap_or_default()
     }
 
-    /// The book of an engine (`hlrc` or `scope`).
+    /// The log of an engine (`hlrc` or `scope`).
     pub fn which(&self, engine: PageEngine) -> WhichLog {
         if (engine == PageEngine::Scope) == self.main.is_scoped() { WhichLog::Main } else { WhichLog::Other }
     }
 
-    /// There is a region under `engine`, so this node needs its book.
+    /// There is a region under `engine`, so this node needs its log.
     pub fn on_region(&mut self, engine: PageEngine) {
         if engine.has_several_writers() {
             let which = self.which(engine);
@@ -134,12 +134,12 @@ impl IntervalState {
         !self.main.is_scoped() && self.other.is_none()
     }
 
-    /// The intervals that this node has seen of the main book.
+    /// The intervals that this node has seen of the main log.
     pub fn seen(&self) -> &VectorTime {
         self.main.seen()
     }
 
-    /// What this node knows of the main book, and a node that has seen so much does not.
+    /// What this node knows of the main log, and a node that has seen so much does not.
     pub fn beyond<'a>(&'a self, seen: &'a VectorTime) -> impl Iterator<Item = &'a Arc<Entry>> {
         self.main.beyond(seen)
     }
@@ -160,8 +160,8 @@ impl IntervalState {
         self.arrived && write_notices::blobs(told).flatten().any(|(_, blob)| write_notices::epoch_of(blob) == Ok(next))
     }
 
-    /// Ends the interval in which the pages of `groups` were written, those of the main book and those of the other. An interval
-    /// without writes does not end.
+    /// Ends the interval in which the pages of `groups` were written, those of the main log and those of the other. An
+    /// interval without writes does not end.
     pub fn close(&mut self, mut groups: [Groups; 2]) {
         if groups.iter().all(|groups| groups.is_empty()) {
             return;

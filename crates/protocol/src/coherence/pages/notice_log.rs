@@ -1,6 +1,6 @@
-//! A book: what a node knows of the intervals written under one engine, and what it tells of them.
+//! A notice log: what a node knows of the intervals written under one engine, and what it tells of them.
 //!
-//! The [`intervals`](super::intervals) has a book for each engine that a job's regions use, `hlrc` or `scope`, and all
+//! [`IntervalState`](super::intervals::IntervalState) has a log for each engine that a job's regions use, `hlrc` or `scope`, and all
 //! that the two share.
 //!
 //! | event | `hlrc` | `scope` |
@@ -40,7 +40,7 @@ pub(super) enum NoticeScope {
     OfEverything,
 }
 
-/// Where a node stands: what its books have in common.
+/// Where a node stands: what its logs have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IntervalClock {
     pub(super) me: NodeId,
@@ -51,7 +51,7 @@ pub(super) struct IntervalClock {
     pub(super) over: IntervalMark,
 }
 
-/// The book of one engine.
+/// The notice log of one engine.
 #[derive(Clone, Debug)]
 pub(super) struct NoticeLog {
     which: WhichLog,
@@ -66,7 +66,7 @@ pub(super) struct NoticeLog {
 }
 
 impl NoticeLog {
-    /// The empty book of `engine` (`hlrc` or `scope`).
+    /// The empty log of `engine` (`hlrc` or `scope`).
     pub(super) fn new(which: WhichLog, engine: PageEngine) -> NoticeLog {
         let (notices, scopes) = (WriteNotices::default(), BTreeMap::new());
         NoticeLog {
@@ -94,7 +94,7 @@ impl NoticeLog {
         self.is_scoped() && scope != Scope::All
     }
 
-    /// An own interval has ended in which pages of this book's engine were written, when so many closes were over.
+    /// An own interval has ended in which pages of this log's engine were written, when so many closes were over.
     pub(super) fn close(&mut self, over: IntervalMark, entry: Entry) {
         let entry = Arc::new(entry);
         if self.is_scoped() {
@@ -127,7 +127,7 @@ impl NoticeLog {
         self.notices.beyond(seen)
     }
 
-    /// Whether this knowledge of the one book that there is, under `hlrc`, is all that this node has seen.
+    /// Whether this knowledge of the one log that there is, under `hlrc`, is all that this node has seen.
     pub(super) fn is_all_seen(&self, epoch: u32, knowledge: &[u8]) -> bool {
         Knowledge::is(knowledge, epoch, self.notices.seen())
     }
@@ -165,14 +165,14 @@ impl NoticeLog {
         }
     }
 
-    /// What blob number `index` of this book in a payload is about.
+    /// What blob number `index` of this log in a payload is about.
     pub(super) fn scope_of_blob(&self, scope: Scope, index: usize) -> NoticeScope {
         let of_a_lock = matches!(scope, Scope::Lock(_));
         let of_everything = of_a_lock && index > 0 || scope == Scope::All;
         if self.is_scoped() && of_everything { NoticeScope::OfEverything } else { NoticeScope::Of(scope) }
     }
 
-    /// A lock's token has come, with so many blobs of this book: whether it brought everything.
+    /// A lock's token has come, with so many blobs of this log: whether it brought everything.
     pub(super) fn came(&mut self, scope: Scope, blobs: usize) {
         if self.is_scoped() && matches!(scope, Scope::Lock(_)) {
             self.scopes.entry(scope).or_default().partial = blobs != 2;
@@ -264,7 +264,7 @@ fn applies(new: bool, me: NodeId, entry: &Entry, needs: &mut RequiredDiffs) -> b
     applies
 }
 
-/// Appends a blob; of the other book only if it says something new, or `always`.
+/// Appends a blob; of the other log only if it says something new, or `always`.
 fn encode_notices(
     which: WhichLog,
     notices: &WriteNotices,

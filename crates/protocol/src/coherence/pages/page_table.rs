@@ -267,7 +267,7 @@ pub struct PageTable {
     pending: bool,
     /// The last close found nothing to do and changed nothing: the next one may find something.
     passed_over: bool,
-    /// All that a close had to look at was laid aside: the next one may leave the chunk out for good.
+    /// All that a close had to scan is untracked now: the next one may leave the chunk out for good.
     all_untracked: bool,
     /// Whether a unit may be `NOTICED_THIS_EPOCH`.
     may_be_noticed: bool,

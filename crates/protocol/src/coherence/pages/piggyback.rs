@@ -18,7 +18,7 @@
 //! The home has not answered for it, so it may still lack what the page had in it when the acquirer's own diff comes. That diff names what must be
 //! applied before it ([`Rule::DiffsFollowWhatTheyNeed`]).
 //!
-//! Only where there is one book, of `hlrc`: under `scope` a node's copies have more in them than its releases tell.
+//! Only where there is one log, of `hlrc`: under `scope` a node's copies have more in them than its releases tell.
 //!
 //! Wishes stand behind what the acquirer has seen: a mark u16, then lacking pages and pages whose copies end if the token tells of them, each
 //! as runs: count u16 of (first page u32, pages u16). What is carried stands behind what the release tells: a mark u32, epoch u32, the vector of
@@ -43,7 +43,7 @@ pub const PIGGYBACK_PAGES_MAX: u32 = 8;
 const HINT_MARK: u16 = 0xffff;
 /// Where a blob would begin: none is so long.
 const PAGES_MARK: u32 = 0x7fff_ffff;
-/// In the count of a vector: it is of the other book.
+/// In the count of a vector: it is of the other log.
 const OTHER_LOG: u16 = 0x8000;
 /// What a number in a vector takes.
 const NUMBER_BYTES: usize = 6;
@@ -108,7 +108,7 @@ pub fn split_payload(payload: &[u8]) -> (&[u8], Option<&[u8]>) {
 }
 
 /// The giver, whose interval has ended and whose release tells `told`, appends what it holds of the wishes to `out`; gives how many pages. `fresh`:
-/// every diff of which it has heard is in. To be called with the ledger locked, so that no copy ends meanwhile.
+/// every diff of which it has heard is in. To be called with the intervals locked, so that no copy ends meanwhile.
 pub fn attach(
     state: &mut impl PageState,
     intervals: &IntervalState,
@@ -162,8 +162,8 @@ fn noticed_pages(told: &[u8]) -> Vec<Range<PageNo>> {
     pages
 }
 
-/// The acquirer, which has taken in what the release told and ended the copies of that, puts aside what was carried and can be used. To be called with the
-/// ledger locked.
+/// The acquirer, which has taken in what the release told and ended the copies of that, keeps what was attached and can
+/// be used. To be called with the intervals locked.
 ///
 /// # Errors
 /// When no node would have sent it.

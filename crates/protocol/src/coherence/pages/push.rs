@@ -7,15 +7,16 @@
 //!
 //! The receiver's [`PushBuffer`] keeps it apart from the page table:
 //!
-//! | event | in the stash |
+//! | event | in the buffer |
 //! |---|---|
 //! | a message comes | kept, if it goes to a barrier that this node has not passed |
 //! | that barrier opens | a page can be used from now on, unless another node's notice names it and the home had not applied what that says |
 //! | notice of a write, by whomever; own bytes leave for the home; the memory is freed or allocated | the page is of no use any more |
-//! | the page is fetched | taken from the stash; asked for if it is not there |
+//! | the page is fetched | taken from the buffer; asked for if it is not there |
 //!
-//! So a page that is in the stash after a barrier is as good as a valid copy: what ends the one ends the other. The home counts it among the copies
-//! that others hold. What was of no use is told to the home, which then waits until it has been asked more often.
+//! So a page that is in the buffer after a barrier is as good as a valid copy: what ends the one ends the other. The
+//! home counts it among the copies that others hold. What was of no use is told to the home, which then waits until it
+//! has been asked more often.
 
 use super::PageNo;
 use super::wire::{Entry, PUSH_PAGES_MAX, Push, Runs};
@@ -54,7 +55,7 @@ struct Kept {
     at: usize,
 }
 
-/// A run of pages out of the stash.
+/// A run of pages out of the buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PushedPages {
     /// Which, as whole units.

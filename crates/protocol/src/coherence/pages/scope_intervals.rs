@@ -79,7 +79,7 @@ impl ScopeIntervals {
 fn joined(neighbours: &[Kept]) -> Kept {
     let (over, first) = &neighbours[0];
     let merged = merge(neighbours.iter().map(|(_, entry)| &**entry));
-    // In intervals of this node between them nothing of this book was written.
+    // In intervals of this node between them nothing of this log was written.
     let whole = merged.map(|merged| Arc::new(Entry { from: first.from, ..merged }));
     (*over, whole.unwrap_or_else(|| first.clone()))
 }

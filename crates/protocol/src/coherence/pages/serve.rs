@@ -1,5 +1,5 @@
-//! What a node does with messages about pages. Runtime and simulator keep chunks and desk in different houses
-//! ([`PageState`]), but every message takes the same way.
+//! What a node does with messages about pages. Runtime and simulator keep page tables and home queue in different
+//! places ([`PageState`]), but every message takes the same way.
 
 use super::atomic::{Answer, Request};
 use super::home_queue::HomeQueue;
@@ -371,7 +371,7 @@ pub fn on_diffs(state: &mut impl PageState, from: NodeId, body: &[u8], out: &mut
     Ok(())
 }
 
-/// What a node has put is told of afterwards, so whoever tells the desk of it later tells it soon enough.
+/// What a node has put is told of afterwards, so it is soon enough to tell the queue later.
 fn collect_puts(state: &mut impl PageState, writer: NodeId) {
     let put = state.diffs_put(writer);
     if put > 0 {
@@ -402,7 +402,7 @@ fn apply(
     Ok(())
 }
 
-/// Does what lay on the desk, as far as it can be done now: after diffs were applied, after an epoch has begun.
+/// Does what waits in the queue, as far as it can be done now: after diffs were applied, after an epoch has begun.
 ///
 /// # Errors
 /// When what lay there makes no sense.

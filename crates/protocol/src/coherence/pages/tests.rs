@@ -1,4 +1,5 @@
-//! The tables, the ledger, the desk and the bytes, each by itself. How they do together is the simulator's business.
+//! Page tables, intervals, the home queue and the bytes, each by itself. How they do together is the simulator's
+//! business.
 
 #![allow(clippy::single_range_in_vec_init)] // lists of runs, often of one
 

@@ -578,10 +578,10 @@ pub(super) fn skip_seen(r: &mut Reader<'_>) -> Result<(), WireError> {
     Ok(())
 }
 
-/// In the count of a vector of the other book.
+/// In the count of a vector of the other log.
 const OTHER_LOG: u16 = 0x8000;
 
-/// A sparse vector of numbers by node: count u16, its top bit set for the other book, of (node u16, number u32).
+/// A sparse vector of numbers by node: count u16, its top bit set for the other log, of (node u16, number u32).
 pub fn put_vector(out: &mut Vec<u8>, vector: &BTreeMap<NodeId, u32>, which: WhichLog) {
     out.put_u16(vector.len() as u16 | if which == WhichLog::Other { OTHER_LOG } else { 0 });
     for (node, number) in vector {
@@ -590,13 +590,13 @@ pub fn put_vector(out: &mut Vec<u8>, vector: &BTreeMap<NodeId, u32>, which: Whic
     }
 }
 
-/// Whether what comes next is what [`put_vector`] writes of this vector of the main book.
+/// Whether what comes next is what [`put_vector`] writes of this vector of the main log.
 pub fn is_vector(r: &mut Reader<'_>, vector: &BTreeMap<NodeId, u32>) -> bool {
     r.u16() == Ok(vector.len() as u16)
         && vector.iter().all(|(node, number)| take_node(r) == Ok(*node) && r.u32() == Ok(*number))
 }
 
-/// Reads what [`put_vector`] wrote, of the main book.
+/// Reads what [`put_vector`] wrote, of the main log.
 ///
 /// # Errors
 /// When no node would have sent it.
@@ -607,7 +607,7 @@ pub fn take_vector(r: &mut Reader<'_>) -> Result<BTreeMap<NodeId, u32>, WireErro
     }
 }
 
-/// Reads what [`put_vector`] wrote, of either book.
+/// Reads what [`put_vector`] wrote, of either log.
 ///
 /// # Errors
 /// When no node would have sent it.

@@ -3,7 +3,7 @@
 //!
 //! A history is told to another node as a *blob*: epoch, the vector of intervals that it covers, both in numbers of few bytes, then the
 //! entries that the other has not seen. Several releases may be handed out at once: then blobs stand one behind the other, each with its
-//! length (u32) in front, whose top bit is set where the blob is of the other book ([`WhichLog`]).
+//! length (u32) in front, whose top bit is set where the blob is of the other log ([`WhichLog`]).
 
 use super::wire::{
     Entry, Group, Groups, IN_ROWS_MAX, IN_ROWS_TOLD, Notices, is_vector, put_seen, put_vector, skip_seen, take_seen,
@@ -24,16 +24,16 @@ pub const ENTRIES_MAX: usize = 64;
 /// A vector timestamp without the entries that are as at the last barrier.
 pub type VectorTime = BTreeMap<NodeId, u32>;
 
-/// Which of a ledger's books something is of.
+/// Which of a node's notice logs something is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhichLog {
-    /// The book of the job's engine.
+    /// The log of the job's engine.
     Main,
     /// That of the engine that only some regions have.
     Other,
 }
 
-/// What a node has seen of one book.
+/// What a node has seen of one log.
 #[derive(Clone, Debug, Default)]
 pub struct SeenTimes {
     /// Of a scope.
@@ -42,8 +42,8 @@ pub struct SeenTimes {
     pub everything: Option<VectorTime>,
 }
 
-/// What an acquirer has seen: epoch u32, the main book's vector, and one of everything where the lock is wide; behind them the same of the
-/// other book, if anything was seen of it, with a mark on the first of its vectors.
+/// What an acquirer has seen: epoch u32, the main log's vector, and one of everything where the lock is wide; behind
+/// them the same of the other log, if anything was seen of it, with a mark on the first of its vectors.
 #[derive(Clone, Debug, Default)]
 pub struct Knowledge {
     /// `None`: it says nothing.
@@ -55,7 +55,7 @@ pub struct Knowledge {
 static NOTHING: SeenTimes = SeenTimes { of_scope: VectorTime::new(), everything: None };
 
 impl Knowledge {
-    /// Appends one book's part.
+    /// Appends one log's part.
     pub(super) fn emit(which: WhichLog, of_scope: &VectorTime, everything: Option<&VectorTime>, out: &mut Vec<u8>) {
         put_vector(out, of_scope, which);
         if let Some(everything) = everything {
@@ -63,7 +63,7 @@ impl Knowledge {
         }
     }
 
-    /// Whether these bytes say that this was seen of the main book in this epoch, and nothing else.
+    /// Whether these bytes say that this was seen of the main log in this epoch, and nothing else.
     pub(super) fn is(bytes: &[u8], epoch: u32, of_scope: &VectorTime) -> bool {
         let mut r = Reader::new(bytes);
         let alike = r.u32() == Ok(epoch) && is_vector(&mut r, of_scope);
@@ -103,7 +103,7 @@ impl Knowledge {
         }
     }
 
-    /// What was seen of a book.
+    /// What was seen of a log.
     pub(super) fn of(&self, which: WhichLog) -> &SeenTimes {
         match which {
             WhichLog::Other if Rule::KnowledgeIsOfOneBook.on() => self.other.as_deref().unwrap_or(&NOTHING),
@@ -282,7 +282,7 @@ pub struct Blob {
     pub entries: Vec<Arc<Entry>>,
 }
 
-/// In front of a blob of the other book, beside its length.
+/// In front of a blob of the other log, beside its length.
 const OTHER_LOG: u32 = 1 << 31;
 
 fn mark(which: WhichLog) -> u32 {
@@ -294,7 +294,7 @@ pub(super) fn blob_bytes(word: u32) -> usize {
     (word & !OTHER_LOG) as usize
 }
 
-/// The blobs in a payload, still closed, and the books that they are of.
+/// The blobs in a payload, still closed, and the logs that they are of.
 pub fn blobs(payload: &[u8]) -> impl Iterator<Item = Result<(WhichLog, &[u8]), WireError>> {
     let mut left = payload;
     std::iter::from_fn(move || {
@@ -379,8 +379,8 @@ fn head(blob: &[u8]) -> Result<(u32, VectorTime), WireError> {
     Ok((r.var32()?, take_seen(&mut r)?))
 }
 
-/// At a manager: adds a payload to what is stored. A blob covers every earlier one of the same teller, so of blobs of one book that cover each
-/// other the larger stays; older epochs are known to all.
+/// At a manager: adds a payload to what is stored. A blob covers every earlier one of the same teller, so of blobs of
+/// one log that cover each other the larger stays; older epochs are known to all.
 pub fn unite(payload: &[u8], stored: &mut Vec<u8>) {
     let mut kept: Vec<(WhichLog, u32, VectorTime, Vec<u8>)> = Vec::new();
     let before = if Rule::PostersAreUnited.on() { &stored[..] } else { &[] };

@@ -176,7 +176,7 @@ fn to_ask_for_a_meeting_without_a_number_is_misbehaviour() {
     assert!(manager.node.objects.is_empty());
 }
 
-/// A desk that manages everything, and a thread elsewhere for each number.
+/// A node that manages everything, and a thread elsewhere for each number.
 struct Manager {
     node: Node,
     out: Outbox,

@@ -136,7 +136,7 @@ impl PageTable {
         self.evict_those(cx, pages, flush, |_| true)
     }
 
-    /// As [`PageTable::evict`], only of copies that are of no use now: that have ended, or lie aside.
+    /// As [`PageTable::evict`], only of copies that are of no use now: that are invalid or untracked.
     pub fn evict_idle(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, flush: &mut dyn DiffSink) -> u32 {
         let ended = |unit: &Unit| unit.state == State::Invalid && !unit.has(INVALID_MAPPED);
         self.evict_those(cx, pages, flush, |unit| ended(unit) || unit.has(UNTRACKED))

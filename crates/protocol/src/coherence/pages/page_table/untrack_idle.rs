@@ -1,8 +1,9 @@
-//! Pages that a node looked at in vain for long are laid aside: they are taken from the threads, and nobody looks where they may have been written.
+//! Idle pages are untracked: they are unmapped, and no close scans them for writes.
 //!
 //! Each close of an interval looks at the kernel's notes of all copies, and of home pages that others hold, which takes a call for each stretch of them.
-//! In programs with many closes most stretches were used once and are looked at ever after. A page that is laid aside stays what it is: its bytes and its
-//! twin are here and up to date, a notice ends it, a diff is applied to it. The next access faults and maps it again, without a message.
+//! In programs with many closes most stretches were used once and are scanned ever after. An untracked page stays what
+//! it is: its bytes and its twin are here and up to date, a notice ends it, a diff is applied to it. The next access
+//! faults and maps it again, without a message.
 //!
 //! The order matters: the page is taken away first, and then looked at ([`Rule::AsideLooksAfterUnmap`]). What was written up to then is mapped again,
 //! noted as written.
@@ -19,7 +20,7 @@ use std::ops::Range;
 const REMAP_UNITS_MAX: usize = 16;
 
 impl PageTable {
-    /// Lays aside what of `pages` was not written, where the kernel notes writes.
+    /// Untracks what of `pages` was not written, where the kernel notes writes.
     pub fn untrack_idle(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
         if !cx.memory.notes_writes() || self.freed {
             return;
@@ -65,7 +66,8 @@ impl PageTable {
         self.written = written;
     }
 
-    /// A copy that lay aside is touched: it comes back with those behind it, which are clean, for nobody could write to them.
+    /// An untracked copy is touched: it is mapped again with those behind it, which are clean, for nobody could write
+    /// to them.
     pub(super) fn remap(&mut self, cx: &mut Context<'_>, unit: usize, access: Access, plan: PrefetchPlan) {
         let lies = |u: &Unit| u.state == State::Valid && u.has(UNTRACKED);
         let mut behind = self.behind(unit, plan, REMAP_UNITS_MAX - 1, lies);

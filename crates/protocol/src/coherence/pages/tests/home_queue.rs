@@ -10,7 +10,7 @@ use crate::sync::IntervalMark;
 use crate::wire::message::Ticket;
 use smallvec::smallvec;
 
-/// A home with a chunk and a desk.
+/// A home with a page table and a queue.
 struct Home {
     bench: Bench,
     home_queue: HomeQueue,

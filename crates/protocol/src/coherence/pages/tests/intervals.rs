@@ -17,7 +17,7 @@ pub(super) fn intervals(node: u16, engine: PageEngine) -> IntervalState {
     IntervalState::new(NodeId(node), engine)
 }
 
-/// An interval in which pages of the main book's engine were written.
+/// An interval in which pages of the main log's engine were written.
 fn wrote(pages: Range<u32>, home: u16, serial: u64) -> [Groups; 2] {
     [smallvec![Group { home: NodeId(home), serial, runs: smallvec![(pages, true)] }], Groups::new()]
 }
@@ -385,7 +385,7 @@ pub(super) fn blob(which: WhichLog, entries: &[(u16, u32)]) -> Vec<u8> {
     out
 }
 
-/// What an acquirer in the first epoch says that has seen this of the main book.
+/// What an acquirer in the first epoch says that has seen this of the main log.
 fn seen(vector: &VectorTime) -> Knowledge {
     let mut bytes = vec![0; 4];
     put_vector(&mut bytes, vector, WhichLog::Main);

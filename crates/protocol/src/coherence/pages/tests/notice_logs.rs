@@ -10,7 +10,7 @@ use crate::sync::IntervalMark;
 use smallvec::smallvec;
 use std::ops::Range;
 
-/// The job's engine: the books are the main and the other one, or the other way round.
+/// The job's engine: the logs are the main and the other one, or the other way round.
 const JOBS: [PageEngine; 3] = [Hlrc, Scope, Msi];
 /// The home of all pages, which takes no part.
 const HOME: NodeId = NodeId(9);
@@ -152,5 +152,5 @@ fn at_a_manager_the_books_are_kept_and_handed_out_apart() {
     intervals.knowledge(LOCK, &mut knowledge);
     write_notices::hand_out(&stored, &Knowledge::parse(&knowledge), &mut rest);
     let books: Vec<WhichLog> = write_notices::blobs(&rest).map(|b| b.unwrap().0).collect();
-    assert_eq!(books, [WhichLog::Main], "the main book's blob has nothing new, the other's is left out");
+    assert_eq!(books, [WhichLog::Main], "the main log's blob has nothing new, the other's is left out");
 }

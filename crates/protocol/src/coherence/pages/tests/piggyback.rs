@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 const THIRD: NodeId = NodeId(3);
 
-/// One of two nodes between which a lock's token goes: its pages and its ledger.
+/// One of two nodes between which a lock's token goes: its pages and its intervals.
 struct Node {
     bench: Bench,
     home_queue: HomeQueue,

@@ -1,10 +1,10 @@
-//! Pages that were laid aside and are touched.
+//! Untracked pages that are touched.
 
 use super::*;
 
 const PAGES: PageNo = 32;
 
-/// A chunk whose pages lie aside: copies, or home pages that others hold.
+/// A page table whose pages are untracked: copies, or home pages that others hold.
 fn bench(home: NodeId) -> Bench {
     let mut bench = Bench::with_shape(home, true, |shape| shape.pages = PAGES);
     if home == ME {
