@@ -59,9 +59,9 @@ pub enum Rule {
     RepliesAreStored,
     /// A lock's token leaves its node only while no thread of the node holds the lock.
     TokenLeavesOnlyWhenFree,
-    /// A manager that has laid open who asked last for a lock keeps no other note of it.
+    /// A manager that has published who asked last for a lock keeps no other note of it.
     LaidOpenQueuesAreUsed,
-    /// A token that lies out is here again only if no other node has taken it.
+    /// A published token is here again only if no other node has taken it.
     TokensThatLieOutAreTakenOnce,
     /// A request that is deferred for the sake of the node's own threads waits for a limited time.
     DeferralsAreBounded,

@@ -97,7 +97,7 @@ counters! {
     lock_acquires,
     /// Locks acquired with the help of another node.
     lock_remote,
-    /// Of these, those whose tokens lay out.
+    /// Of these, those whose tokens were published.
     lock_taken,
     /// Operations on words of locks, and on their names, in other nodes' memory, where locks are one-sided.
     lock_operations,

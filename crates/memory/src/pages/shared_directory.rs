@@ -9,7 +9,8 @@
 //! Beside that stands, for pages that nobody has touched at first, which node did so: whoever is the first to put its number there.
 //!
 //! And for some locks that this process manages, which node asked last: whoever asks next puts its own number there. And for some locks that this
-//! process has released, what it tells to whoever acquires them next: such a token *lies out*, and who asks takes it without a message.
+//! process has released, what it tells to whoever acquires them next: such a token is *published*: who asks takes it
+//! without a message.
 //!
 //! Who stores its diffs into the memory by itself says here that they are in, and which bytes they changed: the newest of these notes are kept for
 //! the home's report of who wrote what.
@@ -34,7 +35,7 @@ const NOTES_BYTES: usize = (8 + NOTES as usize * size_of::<Note>()).next_multipl
 /// Places for locks.
 const LOCKS: usize = 1 << 12;
 const LOCKS_BYTES: usize = LOCKS * size_of::<Queue>();
-/// A place for a token that lies out.
+/// A place for a published token.
 const TOKEN_BYTES: usize = PAGE_BYTES;
 /// Most bytes that such a token may tell.
 pub const TOKEN_NOTICES_MAX: usize = TOKEN_BYTES - size_of::<Token>();
@@ -44,7 +45,7 @@ const MARKS_AT: usize = WRITERS_BYTES + NOTES_BYTES + LOCKS_BYTES + TOKENS_BYTES
 const MARKS_BYTES: usize = NOTES as usize * size_of::<ByteMarks>();
 /// What lies before the bytes of the pages.
 const BYTES_BEFORE: usize = MARKS_AT + MARKS_BYTES;
-/// Beside who asked last: the token lies out at that node.
+/// Beside who asked last: the token is published at that node.
 const PUBLISHED: u64 = 1 << 16;
 /// In place of a lock's name: what its token tells is being read.
 const TAKEN_UP: u64 = u64::MAX;
@@ -80,7 +81,7 @@ struct Queue {
     last: AtomicU64,
 }
 
-/// In front of what a token tells that lies out.
+/// In front of what a published token tells.
 #[repr(C)]
 struct Token {
     /// The lock, plus one; 0: the place is free.
@@ -276,8 +277,8 @@ impl SharedDirectory {
         (lock != u64::MAX && queue.lock.load(Ordering::SeqCst) == lock + 1).then_some(queue)
     }
 
-    /// `node` asks for the lock: gives who asked last before it, and whether the token lay out there, which is `node`'s from now on. `None`, and
-    /// nothing done, if that was not laid open.
+    /// `node` asks for the lock: gives who asked last before it, and whether the token was published there; then it is
+    /// `node`'s from now on. `None`, and nothing done, if that was not published.
     pub fn queue_up(&self, lock: u64, node: u16) -> Option<(u16, bool)> {
         let last = self.open_queue(lock)?.last.swap(u64::from(node), Ordering::SeqCst);
         Some((last as u16, last & PUBLISHED != 0))
@@ -288,12 +289,13 @@ impl SharedDirectory {
         self.open_queue(lock).is_some_and(|queue| queue.last.load(Ordering::SeqCst) == u64::from(node))
     }
 
-    /// From now on whoever asks sees that the token lies out at `node`, which asked last; `false` if another has asked since.
+    /// From now on whoever asks sees that the token is published at `node`, which asked last; `false` if another has
+    /// asked since.
     pub fn publish_token(&self, lock: u64, node: u16) -> bool {
         self.change(lock, u64::from(node), u64::from(node) | PUBLISHED)
     }
 
-    /// The token no longer lies out at `node`. Who has asked meanwhile finds out where it lay.
+    /// The token is no longer published at `node`. Who has asked meanwhile looks there and finds that out.
     pub fn withdraw_token(&self, lock: u64, node: u16) {
         self.change(lock, u64::from(node) | PUBLISHED, u64::from(node));
     }
@@ -303,7 +305,7 @@ impl SharedDirectory {
         queue.is_some_and(|queue| queue.last.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
     }
 
-    /// What stands at the place of a token that lies out; `None` for the two locks whose names would say something else.
+    /// What stands at the place of a published token; `None` for the two locks whose names would say something else.
     fn name(lock: u64) -> Option<u64> {
         Some(lock.wrapping_add(1)).filter(|name| *name != 0 && *name != TAKEN_UP)
     }
@@ -319,21 +321,23 @@ impl SharedDirectory {
         std::ptr::with_exposed_provenance_mut(at)
     }
 
-    /// At the node that releases a lock, before others hear that its token lies out: what it tells. `false` where the place is another lock's, or it is too much.
+    /// At the node that releases a lock, before others hear that its token is published: what it tells. `false` where
+    /// the place is another lock's, or it is too much.
     pub fn put_notices(&self, lock: u64, bytes: &[u8]) -> bool {
         let (token, Some(name)) = (self.token(lock), SharedDirectory::name(lock)) else { return false };
         if token.lock.load(Ordering::SeqCst) != 0 || bytes.len() > TOKEN_NOTICES_MAX {
             return false;
         }
-        // SAFETY: within the place; who takes the token reads it after the token lies out, and nobody writes to a place in use.
+        // SAFETY: within the place; who takes the token reads it after it was published, and nobody writes to a place
+        // in use.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.notices_at(lock), bytes.len()) };
         token.bytes.store(bytes.len() as u64, Ordering::SeqCst);
         token.lock.store(name, Ordering::SeqCst);
         true
     }
 
-    /// At the node that has asked for a token which lay out, in the table of the node where it lay: takes it, and gives what it tells; `None` if
-    /// that node has taken it back.
+    /// At the node that has asked for a published token, in the table of the node that published it: takes it, and
+    /// gives what it tells; `None` if that node has taken it back.
     pub fn take_published_token(&self, lock: u64) -> Option<Vec<u8>> {
         let token = self.token(lock);
         self.take_token(lock, TAKEN_UP).then(|| {
@@ -346,12 +350,12 @@ impl SharedDirectory {
         })
     }
 
-    /// At the node where the token lies out: it does no longer; `false` if another has taken it.
+    /// At the node that has published the token: it is published no longer; `false` if another has taken it.
     pub fn retract_token(&self, lock: u64) -> bool {
         self.take_token(lock, 0)
     }
 
-    /// One node gets a token that lies out: the one where it lies or the one that asked.
+    /// One node gets a published token: the one that published it or the one that asked.
     fn take_token(&self, lock: u64, then: u64) -> bool {
         let taken =
             |name| self.token(lock).lock.compare_exchange(name, then, Ordering::SeqCst, Ordering::SeqCst).is_ok();

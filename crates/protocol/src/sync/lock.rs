@@ -11,11 +11,11 @@
 //! | token, held | queue here | next here, or send the token | remember as successor |
 //! | no token | ask the manager, once a node; others queue here | | remember as successor |
 //!
-//! Where nodes reach each other's memory, the manager lays open who asked last
+//! Where nodes reach each other's memory, the manager publishes who asked last
 //! ([`Payload::publish_tail`](super::Payload)): who asks next puts itself there and asks that node by itself, without
 //! the manager's help. Who cannot reach it asks the manager as ever, which uses the same note.
 //!
-//! There a released token may also *lie out* ([`Payload::publish_token`](super::Payload)), with all that its next
+//! There a released token may also be *published* ([`Payload::publish_token`](super::Payload)), with all that its next
 //! holder must know: who asks takes it by itself, and the node where it lay hears nothing of that until it wants the
 //! lock again and finds that it is gone. Where nodes have to share cores a token so costs no wake-up. Nodes that want
 //! the lock again before others do, lay its token out ever more seldom.
@@ -45,7 +45,7 @@ pub const LOCAL_STREAK: u32 = 16;
 pub enum Acquire {
     /// The lock is held now.
     Held,
-    /// The lock is held now, and its token has come from another node, where it lay out.
+    /// The lock is held now, and its token has come from another node, which had published it.
     Taken,
     /// Wait until woken or until an answer to this thread's own request was stepped; then ask
     /// [`Locks::holds`].
@@ -80,7 +80,7 @@ pub enum Wanted {
     /// It goes there later.
     Later,
 }
-/// Most releases by which a token stays, after it was wanted again where it lay out.
+/// Most releases by which a token stays, after it was wanted again where it was published.
 const STAYS_MAX: u8 = 127;
 
 /// A thread released a lock that it does not hold.
@@ -124,11 +124,11 @@ struct Lock {
     /// The next node in the queue, once the manager has told us, and what it has seen.
     successor: Option<Box<(Asker, Vec<u8>)>>,
     streak: u8,
-    /// The token may lie out when the lock is released.
+    /// The token may be published when the lock is released.
     may_publish: bool,
     /// It does: `token` holds only until that is asked.
     published: bool,
-    /// So often the lock is released before its token lies out again, and what that was the last time.
+    /// So often the lock is released before its token is published again, and what that was the last time.
     stays: (u8, u8),
     /// When it was last released here.
     released: IntervalMark,
@@ -197,7 +197,7 @@ impl Locks {
         Acquire::Wait
     }
 
-    /// If the token lies out, it is here again, or another node has it.
+    /// If the token is published, it is here again, or another node has it.
     fn retract_token(&mut self, cx: &mut Context<'_>, id: LockId) {
         let Some(lock) = self.locks.get_mut(&id).filter(|l| l.published) else { return };
         lock.published = false;
@@ -408,7 +408,7 @@ impl Locks {
         self.locks.is_empty()
     }
 
-    /// Asks for the token in the name of the thread that begins to wait; whether it lay out, and is here.
+    /// Asks for the token in the name of the thread that begins to wait; whether it was published, and is here.
     fn ask(&mut self, cx: &mut Context<'_>, id: LockId) -> bool {
         let Some((node, queued)) = self.join_queue(cx, id) else { return self.lock(cx, id).token };
         let payload = &mut *cx.payload;
@@ -426,7 +426,7 @@ impl Locks {
     }
 
     /// This node joins the queue for the token: gives whom to tell, and whether that is the node before it in the queue, or the manager. `None` where
-    /// nobody need be told: the token lay out, and is here.
+    /// nobody need be told: the token was published, and is here.
     fn join_queue(&mut self, cx: &mut Context<'_>, id: LockId) -> Option<(NodeId, bool)> {
         let (me, manager) = (cx.me, manager_of(id.0, cx.nodes));
         self.lock(cx, id).asked = true;
@@ -441,7 +441,8 @@ impl Locks {
         }
     }
 
-    /// At the manager: `node` asks, behind whoever asked last, which is given. The first time this is laid open, if there is a place for it.
+    /// At the manager: `node` asks, behind whoever asked last, which is given. The first time this is published, if
+    /// there is a place for it.
     fn queue_up(&mut self, cx: &mut Context<'_>, id: LockId, node: NodeId) -> Option<LockTail> {
         let open = cx.payload.queue_up(id, cx.me, node).filter(|_| Rule::LaidOpenQueuesAreUsed.on());
         if open.is_some() {

@@ -1,4 +1,4 @@
-//! Many locks in one message: wishes for their tokens, or the tokens themselves.
+//! Many locks in one message: requests for their tokens, or the tokens themselves.
 //!
 //! An entry is a lock and what is said of it: what the wisher has seen, or what the acquirer must know. Mostly that is the same as for the
 //! entry before, and stands there once.

@@ -75,8 +75,8 @@ pub trait Payload {
     fn deposit(&mut self, scope: Scope, bytes: &[u8], stored: &mut Vec<u8>);
     /// At a manager: appends what an acquirer with this `knowledge` must know of what is `stored`.
     fn withdraw(&mut self, scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>);
-    /// Puts `node` behind whoever asked last for a lock, where its manager has laid that open and this node reaches it: gives who that
-    /// was. `None`, and nothing done, where the manager must be asked.
+    /// Puts `node` behind whoever asked last for a lock, where its manager has published that and this node reaches it:
+    /// gives who that was. `None`, and nothing done, where the manager must be asked.
     fn queue_up(&mut self, _lock: LockId, _manager: NodeId, _node: NodeId) -> Option<LockTail> {
         None
     }
@@ -88,21 +88,21 @@ pub trait Payload {
     }
     /// The token of a lock has left this node.
     fn token_left(&mut self, _lock: LockId) {}
-    /// Whether tokens that come may lie out when their locks are released.
+    /// Whether tokens that come may be published when their locks are released.
     fn publishes_tokens(&mut self) -> bool {
         false
     }
-    /// Lays out the token of a lock that this node has released, with what whoever takes it must know. `false` where it stays as ever: who asked
-    /// last is not laid open, or has not been this node, or there is too much to tell.
+    /// Publishes the token of a lock that this node has released, with what whoever takes it must know. `false` where
+    /// it stays as ever: who asked last is not published, or has not been this node, or there is too much to tell.
     fn publish_token(&mut self, _lock: LockId, _manager: NodeId) -> bool {
         false
     }
-    /// Takes a token back that this node has laid out; `false` if another has taken it.
+    /// Takes a token back that this node has published; `false` if another has taken it.
     fn retract_token(&mut self, _lock: LockId, _manager: NodeId) -> bool {
         true
     }
-    /// This node has heard ([`Payload::queue_up`]) that a token lies out at `from`: takes it, and takes in what it tells; `false`, and nothing done, if
-    /// this node does not reach it, or that one has taken it back.
+    /// This node has heard ([`Payload::queue_up`]) that a token is published at `from`: takes it, and takes in what it
+    /// tells; `false`, and nothing done, if this node does not reach it, or that one has taken it back.
     fn take_published_token(&mut self, _lock: LockId, _from: NodeId) -> bool {
         false
     }
@@ -113,7 +113,7 @@ pub trait Payload {
 pub struct LockTail {
     /// The node.
     pub node: NodeId,
-    /// Whether the token lies out there, for whoever asks next.
+    /// Whether the token is published there, for whoever asks next.
     pub is_published: bool,
 }
 

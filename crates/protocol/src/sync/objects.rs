@@ -6,7 +6,8 @@
 //! each other, so no machine relies on their order: what a thread must know to have happened, it asks for, a release of
 //! its own among it ([`SyncObjects::sem_give`]). The machines
 //! themselves ([`semaphore`](super::semaphore), [`condition`](super::condition), [`rwlock`](super::rwlock),
-//! [`subset_barrier`](super::subset_barrier)) say only who gets what; this module carries questions, answers and payloads.
+//! [`subset_barrier`](super::subset_barrier)) say only who gets what; this module carries
+//! questions, answers and payloads.
 //!
 //! A release deposits its payload with the object, and whoever gets the object later withdraws what is new to it. One
 //! that is as it was at first, with nothing deposited, is forgotten: a name that nobody uses costs nothing.
@@ -283,7 +284,7 @@ impl SyncObjects {
         None
     }
 
-    /// At the manager: a thread wishes for something, and its node tells this with it.
+    /// At the manager: a thread requests something, and its node tells this with it.
     fn request(&mut self, cx: &mut Context<'_>, name: u64, waiter: Waiter, told: &[u8]) -> Result<(), Misbehaved> {
         let object = waiter.request.object(name);
         let from_here = waiter.place == Place::Here;

@@ -1,9 +1,9 @@
 //! What the engines `hlrc` and `scope` say at releases and hear at acquires.
 //!
 //! A release that another node will see closes the interval ([`release`](super::release)); what the other lacks goes with the message that it
-//! waits for. Where nodes share a host and have to share its cores too, a lock's token rather *lies out* after each release, with all that there is to
-//! tell, in a table that the others map ([`SharedDirectory`]): whoever wants the lock takes it there, and nobody is
-//! woken.
+//! waits for. Where nodes share a host and have to share its cores too, a lock's token is rather *published* after each
+//! release, with all that there is to tell, in a table that the others map ([`SharedDirectory`]): whoever wants the
+//! lock takes it there, and nobody is woken.
 
 use super::Shared;
 use crate::node::Node;
@@ -123,7 +123,8 @@ impl Payload for PagePayload<'_> {
     }
 
     fn take_published_token(&mut self, lock: LockId, from: NodeId) -> bool {
-        // What was laid out beyond the barrier at which this node is could not be taken in. Whoever lays it out there has heard of this node's arrival.
+        // What was published beyond the barrier at which this node is could not be taken in. Whoever publishes it there
+        // has heard of this node's arrival.
         let intervals = self.node.gate.as_ref().map(|_| self.shared.intervals.lock());
         if intervals.as_ref().is_some_and(|intervals| intervals.has_arrived()) {
             return false;

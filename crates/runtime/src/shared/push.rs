@@ -56,7 +56,7 @@ impl Thread {
         serve::pick(&mut self.home().local_pages(shared, self.slot()), home, runs)
     }
 
-    /// Installs what was picked.
+    /// Installs what was pushed.
     pub(super) fn install_pushed(&self, shared: &Shared, pushed: &[PushedPages]) {
         if !pushed.is_empty() {
             let pages = self

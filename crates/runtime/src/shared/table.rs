@@ -233,7 +233,8 @@ impl RegionState {
     }
 
     /// A step of the chunk with this page begins; its lock is held. It may take notes out of the kernel, so from now on a close that does not see them
-    /// there must wait for the step's end. It may offer pages, which others take before it ends: a close must heed that too.
+    /// there must wait for the step's end. It may offer pages, which others take before it ends: a close must see that
+    /// too.
     pub(crate) fn request_close(&self, page: PageNo) {
         self.pending_work[((page - self.region.first) / CHUNK_PAGES) as usize]
             .fetch_or(PendingWork::IN_A_STEP, Ordering::SeqCst);

@@ -112,9 +112,9 @@ pub struct Pages {
 /// What nodes lay open of locks to each other.
 #[derive(Debug, Default)]
 pub(super) struct PublishedTails {
-    /// Who asked last, and whether the token lies out there.
+    /// Who asked last, and whether the token is published there.
     last: BTreeMap<LockId, LockTail>,
-    /// What a token tells that lies out at a node.
+    /// What a published token tells, at a node.
     told: BTreeMap<(LockId, NodeId), Vec<u8>>,
 }
 
@@ -484,7 +484,7 @@ impl Node {
             return Some(format!("{}: {left}", self.pages.me));
         }
         let kept = self.pages.home_queue.kept();
-        (kept > 0).then(|| format!("{}: {kept} messages still lie on the desk", self.pages.me))
+        (kept > 0).then(|| format!("{}: {kept} messages still wait in the home's queue", self.pages.me))
     }
 
     pub(super) fn on_locks<R>(

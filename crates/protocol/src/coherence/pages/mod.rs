@@ -11,7 +11,7 @@
 //! | part | keeps | guarded by |
 //! |---|---|---|
 //! | [`page_table`] | the states of 512 pages, with their mappings and twins | a lock for each chunk |
-//! | [`intervals`] | intervals, serial numbers of diffs, a [`notice_log`] for each engine | one, held at a close and an acquire |
+//! | [`intervals`] | intervals, serial numbers of diffs, a [`notice_log`] for each engine | one, at closes, acquires |
 //! | [`home_queue`] | at a home: which diffs have been applied, what waits for more | one lock, held briefly |
 //! | [`push`] | what was sent to this node unasked | one lock, held briefly |
 //! | [`sharing`] | at a home: who wrote where, for the report of false sharing | one lock, held briefly |

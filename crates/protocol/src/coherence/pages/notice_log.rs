@@ -1,12 +1,12 @@
 //! A notice log: what a node knows of the intervals written under one engine, and what it tells of them.
 //!
-//! [`IntervalState`](super::intervals::IntervalState) has a log for each engine that a job's regions use, `hlrc` or `scope`, and all
-//! that the two share.
+//! [`IntervalState`](super::intervals::IntervalState) has a log for each engine that a job's
+//! regions use, `hlrc` or `scope`, and all that the two share.
 //!
 //! | event | `hlrc` | `scope` |
 //! |---|---|---|
 //! | an interval closes | joins the one log | is kept apart ([`scope_intervals`](super::scope_intervals)) |
-//! | release of a lock | tell of the history what the acquirer lacks | own entries from the token's coming to the release join the lock's history; tell of that what the acquirer lacks |
+//! | release of a lock | tell of the log what the acquirer lacks | own entries since the token came join the lock's log |
 //! | acquire | apply what is new | the same, of the lock's history |
 //! | barrier | tell all own entries of the epoch; apply all; forget everything | the same |
 

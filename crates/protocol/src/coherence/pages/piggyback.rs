@@ -2,8 +2,8 @@
 //!
 //! Who takes a lock after another node mostly touches at once what that node has written under it: the token has barely come when the pages are asked
 //! for at their home, a round trip more. Whoever gives the token has them as the acquirer must see them. So the acquirer says with its request
-//! which pages it would fetch again (its *wishes*), and what the giver holds of them travels with the token (lazy hybrid: Dwarkadas, Keleher,
-//! Cox and Zwaenepoel, ISCA 1993, there with diffs). For the acquirer this is a hint, kept in the
+//! which pages it would fetch again (a *hint*), and what the giver holds of them travels with the token (lazy hybrid:
+//! Dwarkadas, Keleher, Cox and Zwaenepoel, ISCA 1993, there with diffs). For the acquirer this is a hint, kept in the
 //! [`PushBuffer`](super::push::PushBuffer) like a push.
 //!
 //! A copy that is valid has all in it that its node knows of: a notice ends it. So what the acquirer gets is as good as what it would fetch
@@ -20,9 +20,9 @@
 //!
 //! Only where there is one log, of `hlrc`: under `scope` a node's copies have more in them than its releases tell.
 //!
-//! Wishes stand behind what the acquirer has seen: a mark u16, then lacking pages and pages whose copies end if the token tells of them, each
-//! as runs: count u16 of (first page u32, pages u16). What is carried stands behind what the release tells: a mark u32, epoch u32, the vector of
-//! intervals seen, runs, the runs' bytes.
+//! The hint stands behind what the acquirer has seen: a mark u16, then lacking pages and pages whose copies end if the
+//! token tells of them, each as runs: count u16 of (first page u32, pages u16). What is attached stands behind what the
+//! release tells: a mark u32, epoch u32, the vector of intervals seen, runs, the runs' bytes.
 
 use super::intervals::IntervalState;
 use super::serve::PageState;
@@ -81,7 +81,7 @@ impl PrefetchHint {
     }
 }
 
-/// What came with a request: what the acquirer has seen, and its wishes if it has any.
+/// What came with a request: what the acquirer has seen, and its hint if it has one.
 pub fn split_request(knowledge: &[u8]) -> (&[u8], Option<&[u8]>) {
     let mut at = 4;
     while let Some(head) = knowledge.get(at..at + 2) {
@@ -94,7 +94,7 @@ pub fn split_request(knowledge: &[u8]) -> (&[u8], Option<&[u8]>) {
     (knowledge, None)
 }
 
-/// What came with a token: what the release tells, and what is carried if anything is.
+/// What came with a token: what the release tells, and what is attached if anything is.
 pub fn split_payload(payload: &[u8]) -> (&[u8], Option<&[u8]>) {
     let mut at = 0;
     while let Some(head) = payload.get(at..at + 4) {
@@ -107,8 +107,9 @@ pub fn split_payload(payload: &[u8]) -> (&[u8], Option<&[u8]>) {
     (payload, None)
 }
 
-/// The giver, whose interval has ended and whose release tells `told`, appends what it holds of the wishes to `out`; gives how many pages. `fresh`:
-/// every diff of which it has heard is in. To be called with the intervals locked, so that no copy ends meanwhile.
+/// The giver, whose interval has ended and whose release tells `told`, appends what it holds of the hint to `out`;
+/// gives how many pages. `fresh`: every diff of which it has heard is in. To be called with the intervals locked, so
+/// that no copy ends meanwhile.
 pub fn attach(
     state: &mut impl PageState,
     intervals: &IntervalState,

@@ -320,7 +320,7 @@ pub fn pick(
     (pushed, left)
 }
 
-/// Installs what was picked; gives how many pages that was.
+/// Installs what was pushed; gives how many pages that was.
 pub fn install_pushed(state: &mut impl PageState, pushed: &[PushedPages], out: &mut Outbox) -> u64 {
     for run in pushed {
         take_in(state, &run.pages, run.bytes(), out);
