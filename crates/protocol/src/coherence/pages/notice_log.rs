@@ -6,7 +6,7 @@
 //! | event | `hlrc` | `scope` |
 //! |---|---|---|
 //! | an interval closes | joins the one log | is kept apart ([`scope_intervals`](super::scope_intervals)) |
-//! | release of a lock | tell of the log what the acquirer lacks | own entries since the token came join the lock's log |
+//! | release of a lock | tell of the log what the acquirer lacks | own entries since the token came join its log |
 //! | acquire | apply what is new | the same, of the lock's history |
 //! | barrier | tell all own entries of the epoch; apply all; forget everything | the same |
 

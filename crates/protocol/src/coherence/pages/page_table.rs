@@ -85,7 +85,7 @@ const NOTICED_THIS_EPOCH: u32 = 32;
 const HOME_DIRTY_LAST_EPOCH: u32 = 64;
 /// At the home: copied out without protection; counts as written.
 const ASSUMED_DIRTY: u32 = 128;
-/// At the home: counted as written in this epoch for no other reason than that it was presumed.
+/// At the home: counted as written in this epoch for no other reason than that it was assumed.
 const ASSUMPTION_COUNTED: u32 = 512;
 /// A copy that was written in several intervals of this epoch, where the kernel notes writes: its note is not taken, and it is compared
 /// with its twin at each close.
