@@ -42,8 +42,8 @@ pub struct Outcome {
     pub peak_kib: u64,
 }
 
-/// Takes the settings out of this process's environment that stand there for other jobs, so that what it starts goes by its flags alone. Only where
-/// processes meet on this host stays.
+/// Takes the settings out of this process's environment that stand there for other jobs, so that what it starts goes by
+/// its flags alone. Only where processes meet on this host stays.
 ///
 /// # Safety
 /// The process has one thread.
@@ -145,8 +145,8 @@ fn execute(words: &[String]) -> Result<(String, u64), String> {
     Err(format!("`{}` ended with {}:\n{}{}", words.join(" "), output.status, text, said.trim_end()))
 }
 
-/// What a child has printed when it has ended, and the peak of the memory of it and of what it has waited for: its own, where `RUSAGE_CHILDREN` would
-/// tell that of the largest child so far.
+/// What a child has printed when it has ended, and the peak of the memory of it and of what it has waited for: its own,
+/// where `RUSAGE_CHILDREN` would tell that of the largest child so far.
 fn finish(mut child: Child) -> io::Result<(Output, u64)> {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut pipes = (child.stdout.take(), child.stderr.take());

@@ -1,5 +1,5 @@
-//! What Comem's demonstration, its benchmarks and its fuzzing share. The first two run real programs through the real `comem run`, read its
-//! stats file, and draw what came out.
+//! What Comem's demonstration, its benchmarks and its fuzzing share. The first two run real programs through the real
+//! `comem run`, read its stats file, and draw what came out.
 //!
 //! | module | what it does |
 //! |---|---|

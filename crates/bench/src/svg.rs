@@ -1,4 +1,5 @@
-//! The demonstration's table as a picture: numbers, a bar for each speed-up, and a bar for where the threads' time went.
+//! The demonstration's table as a picture: numbers, a bar for each speed-up, and a bar for where the threads' time
+//! went.
 //!
 //! It brings its own background and turns dark where the reader prefers that.
 

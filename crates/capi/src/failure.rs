@@ -176,8 +176,8 @@ fn is_an_exception() -> bool {
     is_one.is_some_and(|is_one| is_one())
 }
 
-/// Ends the process with a sentence; what the program has printed so far gets out first. (A child made by `fork` has what its parent
-/// had printed and will let out itself.)
+/// Ends the process with a sentence; what the program has printed so far gets out first. (A child made by `fork` has
+/// what its parent had printed and will let out itself.)
 pub fn end(status: c_int, sentence: &CStr) -> ! {
     if !comem_rt::in_a_child() {
         crate::output::flush();

@@ -224,8 +224,8 @@ struct Work {
     argument: *mut c_void,
 }
 
-// SAFETY: the header says that the function is called on every thread with the same argument; what the argument points to
-// is the program's care.
+// SAFETY: the header says that the function is called on every thread with the same argument; what the argument points
+// to is the program's care.
 unsafe impl Sync for Work {}
 
 impl Work {

@@ -10,8 +10,9 @@ pub fn flush() {
     unsafe { libc::fflush(stdout) };
 }
 
-/// Under a launcher the standard output is a pipe, for which C keeps what is printed until it is much: a crash would lose it, and nothing would appear while the
-/// program runs. From now on it goes out line by line, as to a terminal; the program may change that.
+/// Under a launcher the standard output is a pipe, for which C keeps what is printed until it is much: a crash would
+/// lose it, and nothing would appear while the program runs. From now on it goes out line by line, as to a terminal;
+/// the program may change that.
 pub fn by_lines() {
     flush();
     // SAFETY: as above; the stream keeps its buffer.

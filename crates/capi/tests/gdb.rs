@@ -1,4 +1,5 @@
-//! A node of a job under gdb, with the script that `comem run --gdb` loads. Skipped where there is no gdb, or where it may not trace.
+//! A node of a job under gdb, with the script that `comem run --gdb` loads. Skipped where there is no gdb, or where it
+//! may not trace.
 
 mod common;
 
@@ -20,7 +21,8 @@ fn traces() -> bool {
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("exited normally"))
 }
 
-/// Whether gdb can call a function of the program that it debugs: some versions cannot restore the registers of processors with large ones.
+/// Whether gdb can call a function of the program that it debugs: some versions cannot restore the registers of
+/// processors with large ones.
 fn calls() -> bool {
     let mut command = Command::new("gdb");
     command.env_remove("DEBUGINFOD_URLS").args(["-nx", "-q", "-batch", "-ex", "set confirm off", "-ex", "break main"]);

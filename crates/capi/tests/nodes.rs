@@ -465,7 +465,8 @@ fn a_node_ends_with_the_last_of_its_programs_threads() {
     }
 }
 
-/// Where a thread's own keys are taken down it has no place any more, nor anything in which to keep a sentence: the node aborted.
+/// Where a thread's own keys are taken down it has no place any more, nor anything in which to keep a sentence: the
+/// node aborted.
 #[test]
 fn a_call_from_a_destructor_of_a_thread_is_refused_or_done() {
     let output = common::run(common::node(odd(), 2).arg("late"));

@@ -165,16 +165,19 @@ pub struct NodeArgs {
     /// How threads wait: auto, spin or block
     #[arg(long, env = "COMEM_WAIT", value_name = "HOW", default_value = "auto")]
     pub wait: Wait,
-    /// Where application threads run, if all fit the host's cores: come back to their node's share (auto), stay on it (cores), anywhere (off)
+    /// Where application threads run, if all fit the host's cores: come back to their node's share (auto), stay on it
+    /// (cores), anywhere (off)
     #[arg(long, env = "COMEM_BIND", value_name = "auto|cores|off", default_value = "auto", hide_default_value = true)]
     pub bind: Bind,
     /// The program number in datagrams [default: a free one]
     #[arg(long, env = "COMEM_PROG_ID", value_name = "NUMBER")]
     pub prog_id: Option<u16>,
-    /// Write statistics to this file, - for standard output; under comem exec, each node to one of its own: run.json gives run.node0.json
+    /// Write statistics to this file, - for standard output; under comem exec, each node to one of its own: run.json
+    /// gives run.node0.json
     #[arg(long, env = "COMEM_STATS", value_name = "FILE", value_parser = PathBufValueParser::new().map(or_output))]
     pub stats: Option<PathBuf>,
-    /// Let system calls use shared memory, by preloading libcomem_wrap.so where it is installed: on or off [default: on]
+    /// Let system calls use shared memory, by preloading libcomem_wrap.so where it is installed: on or off [default:
+    /// on]
     #[arg(long, env = "COMEM_WRAP", value_name = "on|off", value_parser = switch, overrides_with = "no_wrap")]
     pub wrap: Option<bool>,
     /// The same as --wrap off
@@ -412,7 +415,8 @@ pub struct DoctorArgs {
 /// Reads the command line.
 ///
 /// # Errors
-/// What is wrong with it, in one line. Help and version are printed, and end the process, but where they cannot be printed.
+/// What is wrong with it, in one line. Help and version are printed, and end the process, but where they cannot be
+/// printed.
 pub fn parse() -> Result<Cli, Failure> {
     Cli::try_parse().map_err(|error| {
         if error.exit_code() == 0 {
@@ -440,8 +444,9 @@ fn command_named(first: Option<String>) -> String {
     named.map_or_else(|| "comem".to_string(), |name| format!("comem {name}"))
 }
 
-/// The variables that are no choices of whoever calls this command: empty ones (a launcher sets each of its nodes' variables, so that
-/// nothing of an outer job shines through), and within a node what is of its own job alone: what was settled for it, and its names.
+/// The variables that are no choices of whoever calls this command: empty ones (a launcher sets each of its nodes'
+/// variables, so that nothing of an outer job shines through), and within a node what is of its own job alone: what was
+/// settled for it, and its names.
 pub fn not_meant(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsString> {
     const SETTLED: [&str; 5] = [var::NODES, var::THREADS, var::SLOW, var::BACKBONE, var::AUTH];
     const NAMES: [&str; 3] = [var::PROG_ID, var::STATS, var::CAPTURE];
@@ -529,7 +534,8 @@ impl NodeArgs {
         Circumstances { one_host, nodes, endpoints: self.threads + 1, descriptors, network }
     }
 
-    /// Takes the backbone that fits where none was named, and warns where shared memory would fit and cannot be had; gives it in words.
+    /// Takes the backbone that fits where none was named, and warns where shared memory would fit and cannot be had;
+    /// gives it in words.
     pub fn settle_backbone(&mut self, one_host: bool, nodes: usize, warn: bool) -> String {
         let resolved = self.backbone.resolve(&self.circumstances(one_host, nodes, backbone::descriptors_max()));
         if let Some(warning) = resolved.warning().filter(|_| warn) {

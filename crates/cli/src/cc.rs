@@ -1,12 +1,14 @@
 //! `comem cc` (and `comem-cc`): the C compiler with what programs for Comem need; `comem config`: where that is.
 //!
-//! The compiler is `$COMEM_CC` (`$COMEM_CXX` for `comem c++`), else `cc` (`c++`). It gets the directories of the headers and `-fPIC`, so
-//! that no variable of the C library is copied into the program. When it links a program, it also gets the library and where to find it when
-//! the program runs, `-no-pie`, so that functions and variables have one address on every node, the linker script that gathers the
-//! program's own variables, and `--wrap=exit`, by which a worker's exit is caught. Everything else passes through, behind ours where the last of two flags wins.
+//! The compiler is `$COMEM_CC` (`$COMEM_CXX` for `comem c++`), else `cc` (`c++`). It gets the directories of the
+//! headers and `-fPIC`, so that no variable of the C library is copied into the program. When it links a program, it
+//! also gets the library and where to find it when the program runs, `-no-pie`, so that functions and variables have
+//! one address on every node, the linker script that gathers the program's own variables, and `--wrap=exit`, by which a
+//! worker's exit is caught. Everything else passes through, behind ours where the last of two flags wins.
 //!
-//! Headers and libraries are found beside this command (`include`, `libcomem.so`), in the directories `include` and `lib` next to its own, as
-//! installed, or in the source tree that it was built from; `$COMEM_INCLUDE` and `$COMEM_LIB` name other places.
+//! Headers and libraries are found beside this command (`include`, `libcomem.so`), in the directories `include` and
+//! `lib` next to its own, as installed, or in the source tree that it was built from; `$COMEM_INCLUDE` and `$COMEM_LIB`
+//! name other places.
 //!
 //! With `--inline` the program gets checks in its own code: see [`crate::inline`].
 
@@ -159,7 +161,8 @@ fn is_header(input: &Input) -> bool {
     }
 }
 
-/// The arguments with those in files (`@file`) in their place, as compilers read them; a file that cannot be read is an argument.
+/// The arguments with those in files (`@file`) in their place, as compilers read them; a file that cannot be read is an
+/// argument.
 fn expand(arguments: &[OsString], depth: usize, words: &mut Vec<OsString>) {
     for argument in arguments {
         let file = argument.to_str().and_then(|argument| argument.strip_prefix('@')).filter(|_| depth > 0);
@@ -170,8 +173,8 @@ fn expand(arguments: &[OsString], depth: usize, words: &mut Vec<OsString>) {
     }
 }
 
-/// The words of a file of arguments: blanks separate them, quotes of both kinds keep them together, and what follows a backslash is
-/// itself.
+/// The words of a file of arguments: blanks separate them, quotes of both kinds keep them together, and what follows a
+/// backslash is itself.
 fn words_of(text: &str) -> Vec<OsString> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut characters = text.chars();

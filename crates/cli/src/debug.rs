@@ -1,7 +1,8 @@
 //! `comem run --gdb N`: one node of a job under a debugger.
 //!
-//! The node's process is then gdb (in this terminal) or gdbserver (waiting on a port), which starts the program with the
-//! node's variables and its control channel. Every node's `--node-timeout` is off: a node that stands at a breakpoint is silent.
+//! The node's process is then gdb (in this terminal) or gdbserver (waiting on a port), which starts the program with
+//! the node's variables and its control channel. Every node's `--node-timeout` is off: a node that stands at a
+//! breakpoint is silent.
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, Outcome};

@@ -1,5 +1,5 @@
-//! `comem run --discover`: no launcher. This process becomes the program, which looks for the other nodes on the network
-//! itself (JOIN, WAKEUP; DSM/IP, section 3.2.1.2).
+//! `comem run --discover`: no launcher. This process becomes the program, which looks for the other nodes on the
+//! network itself (JOIN, WAKEUP; DSM/IP, section 3.2.1.2).
 
 use crate::args::RunArgs;
 use crate::control::{Job, var};

@@ -174,8 +174,8 @@ struct Bad {
 }
 
 impl Bad {
-    /// Whether a later status says more of the cause: one that follows from nothing, or, of those that only follow, the loss of a node, for which
-    /// others were told to stop.
+    /// Whether a later status says more of the cause: one that follows from nothing, or, of those that only follow, the
+    /// loss of a node, for which others were told to stop.
     fn gives_way_to(&self, later: &Bad) -> bool {
         self.secondary && (!later.secondary || (self.code == exit::STOPPED && later.code == exit::NODE_LOST))
     }
@@ -330,7 +330,8 @@ impl<'a> Running<'a> {
         if let Some(state) = self.nodes.get_mut(&node) {
             state.pid = Some(pid);
         }
-        // A node waits for the others so long at most from when it has its job; copies of the program may be under way for longer.
+        // A node waits for the others so long at most from when it has its job; copies of the program may be under way
+        // for longer.
         let is_late = |node: &Node| node.pid.is_none() && node.ended.is_none();
         if self.orders.staged && self.nodes.values().any(is_late) {
             return;
@@ -551,8 +552,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// A node ended well, and yet others may wait for it. Whether they do is not known: those that wait to be told where
-    /// node zero is have said nothing, and programs that know nothing of Comem do not hear it.
+    /// A node ended well, and yet others may wait for it. Whether they do is not known: those that wait to be told
+    /// where node zero is have said nothing, and programs that know nothing of Comem do not hear it.
     fn left_early(&mut self, node: u16, joined: bool) {
         if joined {
             self.tell_others(

@@ -290,7 +290,8 @@ fn settle_backbone(args: &RunArgs, placements: &[Placement]) -> (BackboneChoice,
     }
 }
 
-/// For how long a launcher may be silent, of whose end an agent may hear nothing: far longer than a node, since a job can go on without it for a while.
+/// For how long a launcher may be silent, of whose end an agent may hear nothing: far longer than a node, since a job
+/// can go on without it for a while.
 fn agents_patience_ms(node_timeout: &str) -> u64 {
     const TIMES: f64 = 12.0;
     // Without a limit for nodes there is none for the launcher.

@@ -1,5 +1,5 @@
-//! The wrapper library, which lets system calls use shared memory: each host that starts nodes looks for its own copy, beside this
-//! command or in the `lib` directory next to that, and preloads it into the nodes.
+//! The wrapper library, which lets system calls use shared memory: each host that starts nodes looks for its own copy,
+//! beside this command or in the `lib` directory next to that, and preloads it into the nodes.
 //!
 //! The dynamic linker takes blanks and colons for the ends of names. A library whose path has one is preloaded
 //! through a link in the

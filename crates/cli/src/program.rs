@@ -16,8 +16,8 @@ pub struct Program {
     pub hashed: OsString,
 }
 
-/// Interpreters, and their flags after which code or a module stands instead of a script: what `python3 prog.py` runs is
-/// `prog.py`.
+/// Interpreters, and their flags after which code or a module stands instead of a script: what `python3 prog.py` runs
+/// is `prog.py`.
 const INTERPRETERS: [(&[&str], &[&str]); 3] = [
     (&["python", "pypy"], &["-c", "-m"]),
     (&["sh", "bash", "dash", "zsh", "ksh"], &["-c"]),

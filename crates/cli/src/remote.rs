@@ -181,7 +181,8 @@ impl Remote {
         self.stage();
     }
 
-    /// Sends of the program what the host takes now. As long as some is left, something waits to be sent, and so [`Remote::take_ready`] goes on.
+    /// Sends of the program what the host takes now. As long as some is left, something waits to be sent, and so
+    /// [`Remote::take_ready`] goes on.
     fn stage(&mut self) {
         while self.link.unsent() < STAGE_PIECE_BYTES {
             let Some(staging) = &mut self.staging else { return };

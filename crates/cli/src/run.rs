@@ -88,7 +88,8 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     }
 }
 
-/// Options behind the program's name are the program's. Somebody who wanted a job of several nodes may not know, and gets one of one.
+/// Options behind the program's name are the program's. Somebody who wanted a job of several nodes may not know, and
+/// gets one of one.
 fn note_on_options(args: &RunArgs) -> Option<String> {
     const LONG: [&str; 7] = ["--nodes", "--threads", "--hosts", "--engine", "--detector", "--backbone", "--stats"];
     let (program, behind) = args.command.split_first()?;

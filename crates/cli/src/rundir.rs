@@ -34,7 +34,8 @@ fn unfit(why: keys::Unfit) -> Failure {
     Failure::start(why.what, why.advice)
 }
 
-/// A program number that belongs to one job on this host while this value lives (and no longer than the process). Its file goes with it.
+/// A program number that belongs to one job on this host while this value lives (and no longer than the process). Its
+/// file goes with it.
 #[derive(Debug)]
 pub struct ProgLock {
     file: Option<File>,

@@ -31,7 +31,8 @@ fn trouble(spec: &HostSpec, why: &io::Error) -> Failure {
 }
 
 impl StageDir {
-    /// Makes one for a program that comes in pieces, for the nodes of `spec`; removes what agents that were killed have left.
+    /// Makes one for a program that comes in pieces, for the nodes of `spec`; removes what agents that were killed have
+    /// left.
     pub fn make(spec: &HostSpec) -> Outcome<StageDir> {
         let (temporary, unique) = (std::env::temp_dir(), u64::from_ne_bytes(sys::random()));
         sweep(&temporary);

@@ -138,7 +138,8 @@ fn trouble(path: &Path, error: std::io::Error) -> Failure {
     Failure::system(format!("cannot write the statistics to {}", path.display()), error)
 }
 
-/// Where the file is written before it comes to its place; `None` for a pipe, a terminal, a link, which are written as they are.
+/// Where the file is written before it comes to its place; `None` for a pipe, a terminal, a link, which are written as
+/// they are.
 fn beside(path: &Path) -> Option<PathBuf> {
     let is_plain_file = std::fs::symlink_metadata(path).map_or(true, |meta| meta.is_file());
     let mut name = path.file_name().unwrap_or_default().to_os_string();
@@ -146,7 +147,8 @@ fn beside(path: &Path) -> Option<PathBuf> {
     is_plain_file.then(|| path.with_file_name(name))
 }
 
-/// The file of one of several nodes that write their own: `run.json` gives `run.node0.json`. What is no plain file is one for all.
+/// The file of one of several nodes that write their own: `run.json` gives `run.node0.json`. What is no plain file is
+/// one for all.
 pub fn of_node(path: &Path, node: usize) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_os_string();
     name.push(format!(".node{node}"));

@@ -120,8 +120,8 @@ fn command(setup: &Setup, flags: &[OsString], program: &[OsString]) -> Outcome<C
     Ok(command)
 }
 
-/// Unless the flags name a backbone: udp, so that messages and bytes are what a network would carry. Under shm, pages are read in
-/// place.
+/// Unless the flags name a backbone: udp, so that messages and bytes are what a network would carry. Under shm, pages
+/// are read in place.
 fn backbone(flags: &[String]) -> Option<&'static str> {
     (!flags.iter().any(|flag| flag.starts_with("--backbone"))).then_some("--backbone=udp")
 }

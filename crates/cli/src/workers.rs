@@ -1,9 +1,9 @@
-//! Programs whose workers are processes: those for JIAJIA, TreadMarks and Quarks keep their own data in global variables, so that two
-//! workers cannot be threads of one process. Where such a program is asked to run on N nodes of T threads, N times T
-//! processes do what is meant.
+//! Programs whose workers are processes: those for JIAJIA, TreadMarks and Quarks keep their own data in global
+//! variables, so that two workers cannot be threads of one process. Where such a program is asked to run on N nodes of
+//! T threads, N times T processes do what is meant.
 //!
-//! The headers of these interfaces mark a program by a note in its ELF file (System V ABI, "Note Section"): owner `Comem`, type 1. A
-//! note survives `strip`, and can be read without running the program.
+//! The headers of these interfaces mark a program by a note in its ELF file (System V ABI, "Note Section"): owner
+//! `Comem`, type 1. A note survives `strip`, and can be read without running the program.
 
 use crate::args::RunArgs;
 use crate::program::Program;
@@ -17,8 +17,8 @@ const WORKER_IS_A_PROCESS: usize = 1;
 /// The type of a program header that leads to notes.
 const PT_NOTE: usize = 4;
 
-/// Turns threads into processes where the program wants that. A program that is not on this host, or no ELF file, stays as it is: the
-/// library refuses threads that it cannot have.
+/// Turns threads into processes where the program wants that. A program that is not on this host, or no ELF file, stays
+/// as it is: the library refuses threads that it cannot have.
 pub fn spread(args: &RunArgs) -> RunArgs {
     let mut args = args.clone();
     if args.node.threads > 1 && program_is_marked(&args) {

@@ -373,7 +373,8 @@ fn a_launcher_that_waits_for_a_reader_can_be_ended() {
     command.args(["run", "-n", "1", "--no-prefix", "head", "-c", "4000000", "/dev/zero"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut output = child.stdout.take().unwrap();
-    // The node has written all it has once it can be waited for: so much is read that the rest fits the launcher, and no pipe.
+    // The node has written all it has once it can be waited for: so much is read that the rest fits the launcher, and
+    // no pipe.
     let mut some = vec![0; 3_000_000];
     output.read_exact(&mut some).unwrap();
     let children = format!("/proc/{0}/task/{0}/children", child.id());

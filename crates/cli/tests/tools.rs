@@ -131,7 +131,8 @@ fn bytes_that_are_no_text_are_compared_too() {
     assert!(rows(&output)[2].ends_with(" ok") && err(&output).contains("xfe"), "{}", err(&output));
 }
 
-/// Node 1 writes between the two pieces of a line of node 0, the first of which is shown while the second is waited for.
+/// Node 1 writes between the two pieces of a line of node 0, the first of which is shown while the second is waited
+/// for.
 #[test]
 fn a_line_that_comes_in_pieces_is_one_whatever_other_nodes_print() {
     let scratch = Scratch::new();

@@ -1,8 +1,9 @@
 //! Copies of whole pages that do not lie alike within their cache lines.
 //!
-//! Pages are aligned, and the messages that carry them are not. The C library copies what is that long by string instructions or by loops that
-//! align the target; on a Zen 4, with one side out of the cache, such copies took 450 to 790 ns for 4 KiB, against 330 to 370 where both
-//! sides begin alike. Plain loads and stores of 32 bytes take 370 whatever the addresses.
+//! Pages are aligned, and the messages that carry them are not. The C library copies what is that long by string
+//! instructions or by loops that align the target; on a Zen 4, with one side out of the cache, such copies took 450 to
+//! 790 ns for 4 KiB, against 330 to 370 where both sides begin alike. Plain loads and stores of 32 bytes take 370
+//! whatever the addresses.
 
 /// Bytes of a cache line.
 #[cfg(all(target_arch = "x86_64", not(miri)))]

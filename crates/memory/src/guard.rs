@@ -1,7 +1,7 @@
 //! The handshake between a store's fast path and the thread that takes the permission away.
 //!
-//! A store checks the permission and then stores; an invalidation between the two would be lost data (DSM/IP,
-//! section 3.2.3). Locking every store would cost a locked instruction or two; instead the cost is put on the rare side:
+//! A store checks the permission and then stores; an invalidation between the two would be lost data (DSM/IP, section
+//! 3.2.3). Locking every store would cost a locked instruction or two; instead the cost is put on the rare side:
 //!
 //! ```text
 //! storing thread                      revoking thread

@@ -23,7 +23,8 @@ unsafe impl Sync for Mapping {}
 pub(crate) unsafe fn give_back(start: *mut u8, bytes: usize) -> bool {
     // SAFETY: by this function's contract.
     let gone = |advice| unsafe { libc::madvise(start.cast(), bytes, advice) == 0 };
-    // Pages that the program has locked into memory stay there without the second advice, which Linux knows from 5.18 on.
+    // Pages that the program has locked into memory stay there without the second advice, which Linux knows from 5.18
+    // on.
     gone(libc::MADV_DONTNEED) || gone(DONTNEED_LOCKED)
 }
 
@@ -65,7 +66,8 @@ impl Mapping {
         Ok(Mapping { start, bytes })
     }
 
-    /// Whether a part of it belongs into a core dump: a dump looks at each page, used or not. A wish: its failure costs nothing.
+    /// Whether a part of it belongs into a core dump: a dump looks at each page, used or not. A wish: its failure costs
+    /// nothing.
     pub fn dump(&self, offset: usize, bytes: usize, wanted: bool) {
         if offset.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
             let advice = if wanted { libc::MADV_DODUMP } else { libc::MADV_DONTDUMP };

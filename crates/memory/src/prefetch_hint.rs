@@ -1,4 +1,5 @@
-//! Hints that bytes will be used soon: their cache lines come nearer while the processor, or this thread, waits for something else.
+//! Hints that bytes will be used soon: their cache lines come nearer while the processor, or this thread, waits for
+//! something else.
 //!
 //! A hint never faults and changes nothing. Where the processor has none, these do nothing.
 

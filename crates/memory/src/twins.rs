@@ -1,9 +1,9 @@
 //! Twins: what a unit held when it arrived, to find out later what was changed.
 //!
-//! Twins come and go with the units that a node caches, all of a few sizes. Blocks are cut from larger pieces of memory and kept for the
-//! next twin of their size, so that making a twin is a copy and nothing else: as many bytes as the owner of the pool says it may
-//! want ([`Twins::keep`]). Beyond that a free block's memory is given back, but not its addresses: giving those back one
-//! by one would leave the process with more mappings than it may have.
+//! Twins come and go with the units that a node caches, all of a few sizes. Blocks are cut from larger pieces of memory
+//! and kept for the next twin of their size, so that making a twin is a copy and nothing else: as many bytes as the
+//! owner of the pool says it may want ([`Twins::keep`]). Beyond that a free block's memory is given back, but not its
+//! addresses: giving those back one by one would leave the process with more mappings than it may have.
 
 mod copy;
 mod row;
@@ -113,7 +113,8 @@ impl Twins {
         self.pool.lock().put(block, bytes, limit);
     }
 
-    /// Has memory ready for `count` twins of `bytes` bytes each, as far as that can be had; for moments with nothing else to do.
+    /// Has memory ready for `count` twins of `bytes` bytes each, as far as that can be had; for moments with nothing
+    /// else to do.
     ///
     /// # Panics
     /// When `bytes` is not a multiple of 4096, or 0.
@@ -211,7 +212,8 @@ impl Free {
                 blocks.extend(cold.pop());
             }
             let len = blocks.len() * bytes;
-            // SAFETY: whole pages of private mappings, which nobody uses. That the system may not know the call costs nothing.
+            // SAFETY: whole pages of private mappings, which nobody uses. That the system may not know the call costs
+            // nothing.
             unsafe { libc::madvise(first.0.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
             self.warm_bytes += len;
             self.size(bytes).fresh.extend(blocks);
@@ -228,7 +230,8 @@ impl Free {
     }
 
     fn release(&mut self, block: Block, bytes: usize) {
-        // SAFETY: whole pages of a private mapping, which nobody uses: they lose their contents and stay mapped. Where the system refuses that, they keep their memory.
+        // SAFETY: whole pages of a private mapping, which nobody uses: they lose their contents and stay mapped. Where
+        // the system refuses that, they keep their memory.
         let _ = unsafe { mapping::give_back(block.0.as_ptr(), bytes) };
         self.size(bytes).cold.push(block);
     }
@@ -247,7 +250,8 @@ impl Free {
     }
 }
 
-/// The first of these twins with those behind it as far as they lie one behind the other in memory; empty if there is none.
+/// The first of these twins with those behind it as far as they lie one behind the other in memory; empty if there is
+/// none.
 fn stretch<'a>(mut twins: impl Iterator<Item = &'a [u8]>) -> &'a [u8] {
     let Some(first) = twins.next() else { return &[] };
     let mut bytes = first.len();
@@ -257,7 +261,8 @@ fn stretch<'a>(mut twins: impl Iterator<Item = &'a [u8]>) -> &'a [u8] {
         }
         bytes += twin.len();
     }
-    // SAFETY: all of it belongs to these twins. Where one piece ends and another begins, it is still memory that the system gave at these addresses.
+    // SAFETY: all of it belongs to these twins. Where one piece ends and another begins, it is still memory that the
+    // system gave at these addresses.
     unsafe { std::slice::from_raw_parts(first.as_ptr(), bytes) }
 }
 

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const CHILD: &str = "COMEM_TEST_CHILD";
 
-/// In the child: does `what`, which is to end the process. In the parent: the signal that ended the child, and what it said.
+/// In the child: does `what`, which is to end the process. In the parent: the signal that ended the child, and what it
+/// said.
 fn in_a_child(test: &str, what: impl FnOnce()) -> (Option<i32>, String) {
     if std::env::var_os(CHILD).is_some_and(|name| name == test) {
         // SAFETY: switches core dumps off for this process.
@@ -546,7 +547,8 @@ fn signals_that_an_earlier_handler_blocked_are_unblocked_again() {
 fn a_fault_leaves_registers_and_flags_alone() {
     for s in subjects(2) {
         let (mut word, mut carry, mut numbers) = (s.address(1).addr(), 0_u64, [0_u64; 16]);
-        // SAFETY: loads a word of the subject; everything else are registers that are named, saved, or written to `numbers`.
+        // SAFETY: loads a word of the subject; everything else are registers that are named, saved, or written to
+        // `numbers`.
         unsafe {
             std::arch::asm!(
                 "push rbx", "push rbp",
@@ -640,8 +642,8 @@ fn a_prepared_thread_has_a_large_stack_for_signals_and_both_unblocked() {
     std::thread::spawn(check).join().unwrap();
 }
 
-/// Rust's threads have an alternate stack of a few kilobytes, which would overflow here. Signals that come while the handler works
-/// must not be put over what it left on that stack.
+/// Rust's threads have an alternate stack of a few kilobytes, which would overflow here. Signals that come while the
+/// handler works must not be put over what it left on that stack.
 #[test]
 fn a_thread_that_was_not_prepared_has_room_for_the_handler_too() {
     static CAME: AtomicUsize = AtomicUsize::new(0);

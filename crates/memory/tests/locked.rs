@@ -1,5 +1,5 @@
-//! Memory that the program has locked. A test program of its own: once the system has refused to unmap pages of several mappings in one call, as it does for
-//! these, nobody asks it again.
+//! Memory that the program has locked. A test program of its own: once the system has refused to unmap pages of several
+//! mappings in one call, as it does for these, nobody asks it again.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! `mprotect` against the limit on mappings. A test program of its own: while it has all of the process's mappings, nobody else
-//! gets any.
+//! `mprotect` against the limit on mappings. A test program of its own: while it has all of the process's mappings,
+//! nobody else gets any.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! A child made by `fork` has the program's global variables for itself. (A program of its own: a process has one window.)
+//! A child made by `fork` has the program's global variables for itself. (A program of its own: a process has one
+//! window.)
 
 mod common;
 

@@ -1,15 +1,16 @@
 //! Which backbone moves a job's bytes: the one that was named, or `auto`, the one that fits.
 //!
-//! `auto` is shared memory where all nodes are on one host and shared memory works there, and UDP elsewhere. Whether it works is found
-//! out by using it once ([`shm::probe`]). What is said about a network (an interface, ports, faults to inject) asks for
-//! a network: then `auto` is UDP too, because under shared memory pages are read in place and pass no network.
+//! `auto` is shared memory where all nodes are on one host and shared memory works there, and UDP elsewhere. Whether it
+//! works is found out by using it once ([`shm::probe`]). What is said about a network (an interface, ports, faults to
+//! inject) asks for a network: then `auto` is UDP too, because under shared memory pages are read in place and pass no
+//! network.
 
 use crate::shm;
 use std::fmt;
 use std::str::FromStr;
 
-/// The most nodes between which `auto` takes shared memory: each of the others has a lane to an endpoint, and the node's own
-/// threads have one.
+/// The most nodes between which `auto` takes shared memory: each of the others has a lane to an endpoint, and the
+/// node's own threads have one.
 pub const SHM_NODES_MAX: usize = shm::LANES_MAX;
 
 /// How bytes move between nodes.
@@ -157,8 +158,8 @@ pub fn descriptors_max() -> usize {
 /// What a node has open besides its lanes.
 const OTHER_DESCRIPTORS: usize = 64;
 
-/// How many descriptors a node needs: a line to each process that sends to one of its endpoints, and one to each endpoint that it
-/// sends to itself.
+/// How many descriptors a node needs: a line to each process that sends to one of its endpoints, and one to each
+/// endpoint that it sends to itself.
 fn descriptors_for(nodes: usize, endpoints: usize) -> usize {
     nodes.saturating_mul(endpoints).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS)
 }

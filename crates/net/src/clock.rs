@@ -113,7 +113,8 @@ impl Default for Clock {
     }
 }
 
-/// Reads both clocks at distances that are about equal, and sleeps meanwhile: other nodes of this host may be starting too.
+/// Reads both clocks at distances that are about equal, and sleeps meanwhile: other nodes of this host may be starting
+/// too.
 fn compare() -> [Sample; SAMPLES] {
     let start = system_ns();
     let gap = CALIBRATION.as_nanos() as u64 / (SAMPLES as u64 - 1);

@@ -1,15 +1,17 @@
 //! Connected sockets that only send: one for each address to which an endpoint sends often.
 //!
-//! The kernel looks for the route to an address at every `sendto`; a connected socket keeps it, which saves 0.3 to 0.4 us a datagram (Linux 6.18, loopback;
-//! 8 % of a bare exchange of 64 bytes for 4 KiB). But a connected socket at the endpoint's own address would also be given what its peer sends, and nobody
-//! looks there. So these are bound to the endpoint's port at a group's address, one to which nobody sends: that is what they receive, which is nothing.
-//! What they send still has the endpoint's address and port as its source, for a host is no group, and the kernel takes the address from the route. Reports of
-//! closed ports go by the same addresses, and so to the endpoint's own socket.
+//! The kernel looks for the route to an address at every `sendto`; a connected socket keeps it, which saves 0.3 to 0.4
+//! us a datagram (Linux 6.18, loopback; 8 % of a bare exchange of 64 bytes for 4 KiB). But a connected socket at the
+//! endpoint's own address would also be given what its peer sends, and nobody looks there. So these are bound to the
+//! endpoint's port at a group's address, one to which nobody sends: that is what they receive, which is nothing. What
+//! they send still has the endpoint's address and port as its source, for a host is no group, and the kernel takes the
+//! address from the route. Reports of closed ports go by the same addresses, and so to the endpoint's own socket.
 //!
-//! They take a quarter of the descriptors that the process may have (`ulimit -n`), at most, whatever the number of endpoints and addresses.
+//! They take a quarter of the descriptors that the process may have (`ulimit -n`), at most, whatever the number of
+//! endpoints and addresses.
 //!
-//! Where the route would have another source (a host with several addresses), or anything else goes wrong, there is no such socket, and the endpoint's own
-//! sends as ever.
+//! Where the route would have another source (a host with several addresses), or anything else goes wrong, there is no
+//! such socket, and the endpoint's own sends as ever.
 
 use crate::endpoint::{SOCKET_BUFFER_BYTES, never_fragment, set_size};
 use crate::sys;

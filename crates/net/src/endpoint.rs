@@ -1,15 +1,16 @@
 //! One UDP socket of one slot: sends at once, receives into the caller's buffer, waits as it is told.
 //!
 //! *Batches.* Datagrams of equal size to one destination go to the kernel in one call (`UDP_SEGMENT`) and come out of
-//! it in one call (`UDP_GRO`), told apart by what the kernel says or by the lengths in them ([`Lengths`]); where the kernel cannot, they go one by one. A datagram is not fragmented by IP: one
-//! that exceeds the path's MTU is refused or reported. What is longer than an endpoint was told that its datagrams are
-//! ([`Endpoint::cutting_beyond`]) is the exception: such go one by one, and IP cuts them as it must.
+//! it in one call (`UDP_GRO`), told apart by what the kernel says or by the lengths in them ([`Lengths`]); where the
+//! kernel cannot, they go one by one. A datagram is not fragmented by IP: one that exceeds the path's MTU is refused or
+//! reported. What is longer than an endpoint was told that its datagrams are ([`Endpoint::cutting_beyond`]) is the
+//! exception: such go one by one, and IP cuts them as it must.
 //!
 //! *Waiting.* A blocked thread first sits in the receive call itself, for one or two scheduler ticks at most, a timeout
 //! set once (`SO_RCVTIMEO`); what is expected soon comes in one system call. After that, it sits in `ppoll`. A wait
 //! shorter than 8 ms, or one that covers listeners, goes to `ppoll` at once: its timeout is exact, while the socket's
-//! own counts in ticks (4 ms where HZ is 250) and costs a call to change. The example `pingpong` gives as ratios to bare
-//! UDP: 1.04 in the receive call, 1.06 spinning, and in `ppoll` 1.06 when the two threads have a core each and
+//! own counts in ticks (4 ms where HZ is 250) and costs a call to change. The example `pingpong` gives as ratios to
+//! bare UDP: 1.04 in the receive call, 1.06 spinning, and in `ppoll` 1.06 when the two threads have a core each and
 //! 1.24 when they share one. So whoever blocks does well to ask for 8 ms or more.
 //!
 //! *Death.* `IP_RECVERR` makes the kernel report a closed port: [`Received::Unreachable`] comes out of the next
@@ -56,8 +57,8 @@ pub struct Offload {
     pub coalesce: bool,
 }
 
-/// Where datagrams say how long they are, so that those that come together are told apart without the kernel's help: in the two bytes from `at` on, the higher
-/// one first; and each is longer than that by `more`.
+/// Where datagrams say how long they are, so that those that come together are told apart without the kernel's help: in
+/// the two bytes from `at` on, the higher one first; and each is longer than that by `more`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lengths {
     /// Where the number stands.
@@ -121,12 +122,14 @@ impl Endpoint {
         })
     }
 
-    /// Lets IP cut datagrams of more than so many bytes, and no others, where the way takes less. For few: when one piece is lost, all is.
+    /// Lets IP cut datagrams of more than so many bytes, and no others, where the way takes less. For few: when one
+    /// piece is lost, all is.
     pub fn cutting_beyond(self, bytes: usize) -> Endpoint {
         Endpoint { uncut_bytes: bytes, ..self }
     }
 
-    /// Every datagram that is to come here says how long it is. One that lies about it takes those with it that came with it, of the same sender.
+    /// Every datagram that is to come here says how long it is. One that lies about it takes those with it that came
+    /// with it, of the same sender.
     pub fn with_lengths(self, lengths: Option<Lengths>) -> Endpoint {
         Endpoint { lengths, ..self }
     }
@@ -198,7 +201,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends datagrams, some of which IP may have to cut. What another thread sends meanwhile is short enough for its way, or is not refused this once.
+    /// Sends datagrams, some of which IP may have to cut. What another thread sends meanwhile is short enough for its
+    /// way, or is not refused this once.
     #[cold]
     fn send_long(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         let alone = self.cutting.lock().unwrap_or_else(PoisonError::into_inner);

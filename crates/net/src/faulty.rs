@@ -3,8 +3,9 @@
 //! What is to happen is decided by `comem_protocol::faults`; here it is done. All endpoints of a node share one
 //! [`Faults`]: its decisions, its line (`rate`), and, only when the specification holds datagrams back (`delay`,
 //! `reorder`, `rate`), one background thread that sends them when they are due. Everything else is done by the sender
-//! at once. A batch is decided about datagram by datagram; what stays unharmed still leaves in batches, and what is only late
-//! does so too, within [`COALESCING`], as a network card that announces several datagrams at a time would hand it over.
+//! at once. A batch is decided about datagram by datagram; what stays unharmed still leaves in batches, and what is
+//! only late does so too, within [`COALESCING`], as a network card that announces several datagrams at a time would
+//! hand it over.
 
 use crate::clock::Clock;
 use crate::{Datagrams, Listener, Received, Wait, datagrams, sys, threads};

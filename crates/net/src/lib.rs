@@ -1,9 +1,9 @@
 //! Comem's backbones `udp` and `shm`: how datagrams move between nodes. What they say, and whether they must be sent
 //! again, is decided elsewhere (`comem-protocol`); here they are sent, awaited, and on request harmed or recorded.
 //!
-//! Every slot of a node (its service thread, each application thread) has one [`Endpoint`], or [`ShmEndpoint`]. Tests and people who
-//! study the network wrap it: [`Faulty`] harms what is sent, [`Captured`] writes everything to a file for
-//! Wireshark. All of them are [`Datagrams`], and [`Network`] puts them together as a job was told to.
+//! Every slot of a node (its service thread, each application thread) has one [`Endpoint`], or [`ShmEndpoint`]. Tests
+//! and people who study the network wrap it: [`Faulty`] harms what is sent, [`Captured`] writes everything to a file
+//! for Wireshark. All of them are [`Datagrams`], and [`Network`] puts them together as a job was told to.
 //!
 //! | module | does |
 //! |---|---|
@@ -109,8 +109,8 @@ pub trait Datagrams: Send + Sync {
     /// What the system says. Where [`counts_as_loss`], the datagrams may be lost, and to send again later may help.
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()>;
 
-    /// Waits for datagrams, for at most `timeout` (`None`: for ever; zero: as [`Datagrams::try_recv`]). The buffer should have
-    /// [`RECEIVE_BUFFER_BYTES`]; what does not fit is cut off.
+    /// Waits for datagrams, for at most `timeout` (`None`: for ever; zero: as [`Datagrams::try_recv`]). The buffer
+    /// should have [`RECEIVE_BUFFER_BYTES`]; what does not fit is cut off.
     ///
     /// # Errors
     /// What the system says when the socket itself no longer works.
@@ -123,8 +123,9 @@ pub trait Datagrams: Send + Sync {
     /// As [`Datagrams::recv`].
     fn try_recv(&self, buffer: &mut [u8]) -> io::Result<Received>;
 
-    /// As [`Datagrams::try_recv`], into two buffers: what comes fills the first before it goes on in the second. Listeners and reports are left to the
-    /// other calls, which this need not stand in for; `None` when nothing was there.
+    /// As [`Datagrams::try_recv`], into two buffers: what comes fills the first before it goes on in the second.
+    /// Listeners and reports are left to the other calls, which this need not stand in for; `None` when nothing was
+    /// there.
     ///
     /// # Errors
     /// As [`Datagrams::recv`].
@@ -143,9 +144,9 @@ pub trait Datagrams: Send + Sync {
     /// When it already has as many listeners as it can have.
     fn attend(&self, listener: Listener) -> io::Result<()>;
 
-    /// Ends the present wait in [`Datagrams::recv`], or else the next one, early: with [`Received::Timeout`]. Reaches the
-    /// caller's own process only, and neither faults nor captures concern it. `false`: this backbone cannot; a datagram
-    /// sent to [`Datagrams::local_addr`] does as well.
+    /// Ends the present wait in [`Datagrams::recv`], or else the next one, early: with [`Received::Timeout`]. Reaches
+    /// the caller's own process only, and neither faults nor captures concern it. `false`: this backbone cannot; a
+    /// datagram sent to [`Datagrams::local_addr`] does as well.
     fn kick(&self) -> bool {
         false
     }
@@ -155,25 +156,27 @@ pub trait Datagrams: Send + Sync {
         true
     }
 
-    /// Nobody will use this endpoint any more, although it may be kept: threads of the backbone that attend it, or others opened with it, end.
+    /// Nobody will use this endpoint any more, although it may be kept: threads of the backbone that attend it, or
+    /// others opened with it, end.
     fn retire(&self) {}
 
-    /// Whether something may be there to receive; no system call. It also tells senders that somebody looks here now and then, so
-    /// that those who can wait a moment before they rouse a sleeper do ([`Datagrams::send_patiently`]). `false` for ever where
-    /// the backbone cannot tell.
+    /// Whether something may be there to receive; no system call. It also tells senders that somebody looks here now
+    /// and then, so that those who can wait a moment before they rouse a sleeper do ([`Datagrams::send_patiently`]).
+    /// `false` for ever where the backbone cannot tell.
     fn glance(&self) -> bool {
         false
     }
 
-    /// Says that a thread looks at [`Datagrams::glance`] again and again from now on, or no longer: meanwhile senders need not rouse
-    /// whoever sleeps in [`Datagrams::recv`]. The thread must look once more after it has said that it stops. `false`: this
-    /// backbone always rouses.
+    /// Says that a thread looks at [`Datagrams::glance`] again and again from now on, or no longer: meanwhile senders
+    /// need not rouse whoever sleeps in [`Datagrams::recv`]. The thread must look once more after it has said that it
+    /// stops. `false`: this backbone always rouses.
     fn watch(&self, _watching: bool) -> bool {
         false
     }
 
-    /// As [`Datagrams::send_to`], for a caller that calls [`Datagrams::settle`] soon, or waits in [`Datagrams::recv`] here, which does so: where a
-    /// thread of the receiver's looks now and then, a sleeper there is roused only if what was sent still lies there then.
+    /// As [`Datagrams::send_to`], for a caller that calls [`Datagrams::settle`] soon, or waits in [`Datagrams::recv`]
+    /// here, which does so: where a thread of the receiver's looks now and then, a sleeper there is roused only if what
+    /// was sent still lies there then.
     ///
     /// # Errors
     /// As [`Datagrams::send_to`].
@@ -181,7 +184,8 @@ pub trait Datagrams: Send + Sync {
         self.send_to(bytes, segment, to)
     }
 
-    /// As [`Datagrams::send_to`], for what the receiver need not hear before it looks by itself: nobody who sleeps there is roused for it.
+    /// As [`Datagrams::send_to`], for what the receiver need not hear before it looks by itself: nobody who sleeps
+    /// there is roused for it.
     ///
     /// # Errors
     /// As [`Datagrams::send_to`].
@@ -189,7 +193,8 @@ pub trait Datagrams: Send + Sync {
         self.send_to(bytes, segment, to)
     }
 
-    /// Rouses whom patient sends have left asleep, unless they have looked meanwhile. `patient`: gives those who look more time.
+    /// Rouses whom patient sends have left asleep, unless they have looked meanwhile. `patient`: gives those who look
+    /// more time.
     fn settle(&self, _patient: bool) {}
 }
 

@@ -1,4 +1,5 @@
-//! A job's network on this node: the chosen interface and ports, and endpoints made for it, wrapped as the job was told.
+//! A job's network on this node: the chosen interface and ports, and endpoints made for it, wrapped as the job was
+//! told.
 
 pub use crate::backbone::Backbone;
 use crate::capture::{Capture, Captured};
@@ -106,7 +107,8 @@ impl Network {
         Ok(Network { interface, ports: options.ports, memory, faults, capture, uncut_bytes: usize::MAX, lengths: None })
     }
 
-    /// Lets IP cut datagrams of more than so many bytes of the endpoints that are opened from now on: see [`Endpoint::cutting_beyond`].
+    /// Lets IP cut datagrams of more than so many bytes of the endpoints that are opened from now on: see
+    /// [`Endpoint::cutting_beyond`].
     pub fn cut_beyond(&mut self, bytes: usize) {
         self.uncut_bytes = bytes;
     }
@@ -142,8 +144,8 @@ impl Network {
         }
     }
 
-    /// Prepares the ways to all these endpoints, for so long at most, where that saves the first datagrams a detour. Gives how
-    /// many are ready; the others take longer, and are no error.
+    /// Prepares the ways to all these endpoints, for so long at most, where that saves the first datagrams a detour.
+    /// Gives how many are ready; the others take longer, and are no error.
     pub fn connect(&self, addresses: &[SocketAddr], timeout: Duration) -> usize {
         self.memory.as_ref().map_or(addresses.len(), |memory| memory.connect(addresses, timeout))
     }

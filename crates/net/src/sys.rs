@@ -82,8 +82,9 @@ impl SockAddr {
 #[repr(C, align(8))]
 struct Control([u8; 128]);
 
-/// The result of a system call. Datagrams are moved by the calls themselves, not by the C library's functions, which look for a cancellation
-/// of the thread before and after each, and which `comem run` has replaced by ones that look for shared buffers.
+/// The result of a system call. Datagrams are moved by the calls themselves, not by the C library's functions, which
+/// look for a cancellation of the thread before and after each, and which `comem run` has replaced by ones that look
+/// for shared buffers.
 fn check(result: libc::c_long) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
@@ -107,7 +108,8 @@ fn name_of(address: Option<&(SockAddr, libc::socklen_t)>) -> (*const SockAddr, l
     address.map_or((ptr::null(), 0), |(address, len)| (ptr::from_ref(address), *len))
 }
 
-/// Sends datagrams of `segment` bytes each (the last may be shorter) in one call, without waiting; `None`: to where the socket is connected.
+/// Sends datagrams of `segment` bytes each (the last may be shorter) in one call, without waiting; `None`: to where the
+/// socket is connected.
 pub(crate) fn send_segments(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -180,7 +182,8 @@ pub(crate) fn receive_by_lengths(
     let mut address = SockAddr::zeroed();
     let mut address_len = size_of::<SockAddr>() as libc::socklen_t;
     let (fd, room) = (socket.as_raw_fd(), buffer.len());
-    // SAFETY: the kernel writes at most `room` bytes into the buffer, and at most `address_len` into the address, both of which outlive the call.
+    // SAFETY: the kernel writes at most `room` bytes into the buffer, and at most `address_len` into the address, both
+    // of which outlive the call.
     let len = check(unsafe {
         let (to, from) = (buffer.as_mut_ptr(), &raw mut address);
         libc::syscall(libc::SYS_recvfrom, fd, to, room, waits.flags(), from, &raw mut address_len)
@@ -455,7 +458,8 @@ pub(crate) fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
         }
     }
-    // SAFETY: all-zero bytes are values of both sets; the calls fill them, know the numbers, and change nothing but this thread's mask.
+    // SAFETY: all-zero bytes are values of both sets; the calls fill them, know the numbers, and change nothing but
+    // this thread's mask.
     let _before = unsafe {
         let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = MaybeUninit::zeroed().assume_init();
         libc::sigfillset(&raw mut set);

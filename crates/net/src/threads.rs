@@ -1,7 +1,8 @@
 //! Threads of Comem's own, beside the program's.
 //!
-//! The kernel gives a process's signal to any thread that does not block it. A program that blocks one in its threads, to take it by `sigwait` or to
-//! keep its handler out for a while, knows nothing of Comem's: so these block all signals but those that tell of a thread's own faults.
+//! The kernel gives a process's signal to any thread that does not block it. A program that blocks one in its threads,
+//! to take it by `sigwait` or to keep its handler out for a while, knows nothing of Comem's: so these block all signals
+//! but those that tell of a thread's own faults.
 
 use crate::sys;
 use std::fs::{self, File};
@@ -11,13 +12,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// How many threads there are that [`start`] has started, in the low half; none is counted before it runs or after it has ended. Above it, how often that has changed.
+/// How many threads there are that [`start`] has started, in the low half; none is counted before it runs or after it
+/// has ended. Above it, how often that has changed.
 static OURS: AtomicU64 = AtomicU64::new(0);
 
 const CHANGE: u64 = 1 << 32;
 
-/// Starts a thread that runs nothing of the program's and takes none of its signals. Threads that run the program's code are made
-/// like any others: they have the mask of the thread that makes them.
+/// Starts a thread that runs nothing of the program's and takes none of its signals. Threads that run the program's
+/// code are made like any others: they have the mask of the thread that makes them.
 ///
 /// # Errors
 /// The system refuses a thread.
@@ -52,15 +54,17 @@ fn explained(why: io::Error) -> io::Error {
     }
 }
 
-/// Whether this process has one thread beside those that [`start`] has started. Then that is the calling one, if none of those calls, and there is no other
-/// before it makes one. `false` also where the system does not tell. One system call, no allocation.
+/// Whether this process has one thread beside those that [`start`] has started. Then that is the calling one, if none
+/// of those calls, and there is no other before it makes one. `false` also where the system does not tell. One system
+/// call, no allocation.
 pub fn is_one_beside_ours() -> bool {
     let ours = OURS.load(Ordering::Acquire);
     // What the system counts are at least ours, if none of those has begun or ended meanwhile.
     count() == Some(ours % CHANGE + 1) && OURS.load(Ordering::Acquire) == ours
 }
 
-/// The directory of this process's threads, and which one it is: a program that closes files which are not its own may have another in its place.
+/// The directory of this process's threads, and which one it is: a program that closes files which are not its own may
+/// have another in its place.
 static TASKS: OnceLock<Option<(File, (u64, u64))>> = OnceLock::new();
 
 /// How many threads this process has, from the links that the directory of them has; `None` where that does not hold.

@@ -117,8 +117,8 @@ fn two_processes_exchange_batches_spinning_and_blocking() {
     }
 }
 
-/// Twice as many processes die as an endpoint has lanes, in the midst of sending; every second one after it has filled its lane.
-/// A last one finds everything in order.
+/// Twice as many processes die as an endpoint has lanes, in the midst of sending; every second one after it has filled
+/// its lane. A last one finds everything in order.
 #[test]
 fn killed_producers_leave_whole_datagrams_and_free_their_lanes() {
     let (host, endpoint) = endpoint();

@@ -1,4 +1,5 @@
-//! Maps by numbers that a program has chosen: of locks, many of which are addresses, and of pages, many of which stand in rows.
+//! Maps by numbers that a program has chosen: of locks, many of which are addresses, and of pages, many of which stand
+//! in rows.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -20,7 +21,8 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // A shard has the locks whose upper bits are alike when they are multiplied as for `manager_of`, so by another factor here.
+        // A shard has the locks whose upper bits are alike when they are multiplied as for `manager_of`, so by another
+        // factor here.
         let mixed = (self.0 ^ number ^ number >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         self.0 = mixed ^ mixed >> 32;
     }

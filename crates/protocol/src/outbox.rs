@@ -155,12 +155,14 @@ impl Outbox {
         &send.buffer.map_or(&self.bytes, |at| &self.buffers[at])[send.body.clone()]
     }
 
-    /// The bodies that stand in buffers of their own, for whoever sends them and can keep them as they are ([`Buffers::take`]).
+    /// The bodies that stand in buffers of their own, for whoever sends them and can keep them as they are
+    /// ([`Buffers::take`]).
     pub fn take_buffers(&mut self) -> Buffers {
         Buffers(std::mem::take(&mut self.buffers))
     }
 
-    /// The reply that is the only message there is, its body behind [`LEAD`] bytes of room. Whoever takes it calls [`Outbox::is_sent`] then.
+    /// The reply that is the only message there is, its body behind [`LEAD`] bytes of room. Whoever takes it calls
+    /// [`Outbox::is_sent`] then.
     pub fn only_reply(&mut self) -> Option<(Ticket, MsgType, &mut Vec<u8>)> {
         match self.sends[..] {
             [Send { target: Target::Reply(ticket), ty, buffer: None, .. }] => Some((ticket, ty, &mut self.bytes)),

@@ -37,13 +37,15 @@ pub enum Rule {
     BytesBeforePermission,
     /// A thread that misses a unit which its node is fetching waits for that fetch.
     FetchesAreJoined,
-    /// What a voided fetch of a page brought is not mapped: a page's permission cannot say that one access alone may use it.
+    /// What a voided fetch of a page brought is not mapped: a page's permission cannot say that one access alone may
+    /// use it.
     VoidPagesAreNotMapped,
     /// A granted page stays until the thread that asked has made its access, or for a short time.
     GrantedPagesAreHeld,
     /// So does the one before it, as long as the access faults on its neighbour.
     SpanningAccessesHoldBoth,
-    /// A page that a thread holds goes after a short time if others want it, although the thread does nothing that tells of it.
+    /// A page that a thread holds goes after a short time if others want it, although the thread does nothing that
+    /// tells of it.
     HoldsAreShort,
     /// It stays longer where an access has lost one of its two pages again and again, and not as long on all nodes.
     HoldsGrow,
@@ -105,7 +107,8 @@ pub enum Rule {
     BarrierWaitsForAll,
     /// A thread that waits for a condition is known to the condition's manager before it lets its lock go.
     WaiterRegistersBeforeRelease,
-    /// A thread is among a condition's waiters only when every node that was told that nobody waits has heard that somebody does.
+    /// A thread is among a condition's waiters only when every node that was told that nobody waits has heard that
+    /// somebody does.
     WaitersAreHeardOf,
     /// A writer gets a reader-writer lock only when every reader has left.
     WriterWaitsForReaders,
@@ -131,7 +134,8 @@ pub enum Rule {
     HomeWritesMakeNotices,
     /// A page flushed before its interval ends is still named in the interval's notices.
     FlushedPagesStayNoted,
-    /// A chunk is passed over at a close only if nothing was flushed there since the last one, however little the kernel has noted.
+    /// A chunk is passed over at a close only if nothing was flushed there since the last one, however little the
+    /// kernel has noted.
     PassedOverHasNothingToTell,
     /// A chunk that a close passes over stays among those that the next one comes by.
     PassedOverStayActive,
@@ -191,7 +195,8 @@ pub enum Rule {
     PostersAreUnited,
     /// A barrier that leaves ended copies mapped lets no thread of the node go on before they are up to date.
     KeptCopiesAreRenewedFirst,
-    /// A page that its home sent unasked counts only if the home had applied what others wrote to it before the barrier.
+    /// A page that its home sent unasked counts only if the home had applied what others wrote to it before the
+    /// barrier.
     PushedPagesMeetNeeds,
     /// Pages that were sent unasked count for the barrier before which they were sent, and for no later one.
     PushesAreForOneBarrier,
@@ -221,7 +226,8 @@ pub enum Rule {
     LoneThreadsMapEarly,
     /// A page that was mapped before its bytes came is unmapped again if they are not wanted.
     UnwantedPagesAreTakenBack,
-    /// When its bytes have come, what is written to a page that was mapped before concerns others, whoever has passed it over meanwhile.
+    /// When its bytes have come, what is written to a page that was mapped before concerns others, whoever has passed
+    /// it over meanwhile.
     PremappedPagesAreTracked,
     /// What an atomic operation has changed at its home is named in the next interval of the node that asked.
     AtomicsAreTold,
@@ -231,7 +237,8 @@ pub enum Rule {
     LazyAcquiresCatchUp,
     /// A token that came without everything says so when it goes on with everything.
     NarrowTokensAreMarked,
-    /// A scan for writes may leave out pages that were never mapped, and no others: it finds what was written to pages that are mapped no more.
+    /// A scan for writes may leave out pages that were never mapped, and no others: it finds what was written to pages
+    /// that are mapped no more.
     NotesOutliveMappings,
     /// A post tells of what was written before it.
     PostsTell,

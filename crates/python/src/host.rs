@@ -1,7 +1,8 @@
-//! What the interpreter is asked while a thread waits, and told when the job is over: it stays, and raises an exception.
+//! What the interpreter is asked while a thread waits, and told when the job is over: it stays, and raises an
+//! exception.
 //!
-//! A thread that touches shared memory which cannot come any more goes on with what this node had last, and gets its exception at the
-//! interpreter's next step: in the main thread before the next bytecode, in others soon after.
+//! A thread that touches shared memory which cannot come any more goes on with what this node had last, and gets its
+//! exception at the interpreter's next step: in the main thread before the next bytecode, in others soon after.
 
 use crate::errors;
 use crate::job;
@@ -23,8 +24,8 @@ static OVER: OnceLock<(&'static str, String, Option<u16>)> = OnceLock::new();
 
 /// When Ctrl-C came last, in nanoseconds of the monotonic clock; zero for never.
 static INTERRUPTED_AT: AtomicU64 = AtomicU64::new(0);
-/// When Ctrl-C ends the wait for a page, which asks every 50 ms: not before so long, since that ends the job and a busy host may be as
-/// slow to answer; and not after so long, since what came earlier was for something else.
+/// When Ctrl-C ends the wait for a page, which asks every 50 ms: not before so long, since that ends the job and a busy
+/// host may be as slow to answer; and not after so long, since what came earlier was for something else.
 const ENDS_FAULTS_NS: std::ops::Range<u64> = 400_000_000..600_000_000;
 /// A fault's wait was just ended by Ctrl-C.
 static INTERRUPTED_FAULT: AtomicBool = AtomicBool::new(false);
@@ -49,9 +50,9 @@ fn interrupts_heard() {
 /// What to call with a Ctrl-C that is put off.
 static HAND_ON: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
-/// From now on, the first Ctrl-C in a call that all nodes make together does not end its wait, and the job with it: it is handed on, lest others be
-/// waited for in vain; who gets an exception leaves, that ends the call of those who wait, and they get the exception then. `None` ends this; gives
-/// whether there is one that nobody has got.
+/// From now on, the first Ctrl-C in a call that all nodes make together does not end its wait, and the job with it: it
+/// is handed on, lest others be waited for in vain; who gets an exception leaves, that ends the call of those who wait,
+/// and they get the exception then. `None` ends this; gives whether there is one that nobody has got.
 #[pyfunction]
 fn put_off_interrupts(hand_on: Option<Py<PyAny>>) -> bool {
     *hand_on_to() = hand_on;
@@ -72,8 +73,8 @@ fn put_off(py: Python<'_>, error: PyErr) -> Option<PyErr> {
     hand_on.call0(py).err()
 }
 
-/// Makes a call that all nodes make together. An exception that was put off is raised when the call fails. When it does not, all nodes go on alike, and it
-/// is raised by the next such call before that begins.
+/// Makes a call that all nodes make together. An exception that was put off is raised when the call fails. When it does
+/// not, all nodes go on alike, and it is raised by the next such call before that begins.
 pub fn together<T>(py: Python<'_>, call: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     if let Some(error) = PUT_OFF.take() {
         return Err(error);
@@ -245,8 +246,8 @@ static MAIN: AtomicUsize = AtomicUsize::new(0);
 /// Whether there were other threads when the last collective call began.
 static HAS_OTHERS: AtomicBool = AtomicBool::new(false);
 
-/// Before a collective call: notes whether the interpreter has other threads, which may go on meanwhile. Those that Comem has started touch no shared
-/// memory; what numerical libraries have started does so for the caller alone.
+/// Before a collective call: notes whether the interpreter has other threads, which may go on meanwhile. Those that
+/// Comem has started touch no shared memory; what numerical libraries have started does so for the caller alone.
 fn note_other_threads(py: Python<'_>) -> PyResult<()> {
     let threads = py.import("threading")?.call_method0("enumerate")?;
     let mut strangers = 0;
@@ -271,8 +272,8 @@ pub fn learn_main_thread(py: Python<'_>) -> PyResult<()> {
 /// The main thread has had the exception that says that the job is over.
 static MAIN_KNOWS: AtomicBool = AtomicBool::new(false);
 
-/// Another thread has gone on with what was here. What it made of that may have reached the main thread before its own exception reached it, so the main
-/// thread gets one as well.
+/// Another thread has gone on with what was here. What it made of that may have reached the main thread before its own
+/// exception reached it, so the main thread gets one as well.
 static OTHERS_WENT_ON: AtomicBool = AtomicBool::new(false);
 
 /// Threads that are owed an exception.
@@ -290,10 +291,12 @@ fn note_thread() {
     let _ = OWED.iter().any(take);
 }
 
-/// Raises the exception in the main thread, which runs this between two bytecodes, or sends it to the thread it belongs to.
+/// Raises the exception in the main thread, which runs this between two bytecodes, or sends it to the thread it belongs
+/// to.
 extern "C" fn raise_stale(_: *mut c_void) -> c_int {
     let me = this_thread();
-    // SAFETY: such calls come in a thread that runs Python code, also while the interpreter is taken down, when none can be attached any more.
+    // SAFETY: such calls come in a thread that runs Python code, also while the interpreter is taken down, when none
+    // can be attached any more.
     let py = unsafe { Python::assume_attached() };
     let mut raises = OTHERS_WENT_ON.swap(false, Ordering::Relaxed) && !MAIN_KNOWS.load(Ordering::Relaxed);
     for place in &OWED {

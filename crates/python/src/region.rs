@@ -1,7 +1,9 @@
-//! Shared memory, as arrays see it: a [`Region`] is what every array over it and every view of such an array hold on to.
+//! Shared memory, as arrays see it: a [`Region`] is what every array over it and every view of such an array hold on
+//! to.
 //!
-//! A region that nobody on this node holds any more is noted as dropped. Its memory is given back when all nodes have dropped it,
-//! at one of their next collective allocations, for which `comem/_arrays.py` compares their notes: never under a live view.
+//! A region that nobody on this node holds any more is noted as dropped. Its memory is given back when all nodes have
+//! dropped it, at one of their next collective allocations, for which `comem/_arrays.py` compares their notes: never
+//! under a live view.
 
 use crate::errors::{outcome, raise};
 use crate::host::together;

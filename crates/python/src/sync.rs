@@ -10,7 +10,8 @@ fn barrier(py: Python<'_>) -> PyResult<()> {
     together(py, |thread| thread.try_barrier())
 }
 
-/// Waits until every node has come to the end of what all do together; other collective calls of nodes that have not fail there.
+/// Waits until every node has come to the end of what all do together; other collective calls of nodes that have not
+/// fail there.
 #[pyfunction]
 fn leave(py: Python<'_>) -> PyResult<()> {
     together(py, |thread| thread.try_leave())

@@ -1,7 +1,8 @@
 //! Jacobi's method for a linear system whose matrix is shared; the same program as `examples/jacobi.c` and
 //! `examples/python/jacobi.py`.
 //!
-//! `comem run -n 4 jacobi [SIZE]` solves A x = b with A\[i\]\[i\] = 2 SIZE, 1 elsewhere, and b such that every x\[i\] is 1.
+//! `comem run -n 4 jacobi [SIZE]` solves A x = b with A\[i\]\[i\] = 2 SIZE, 1 elsewhere, and b such that every x\[i\]
+//! is 1.
 
 use comem::Operator;
 use comem::heap::RegionOptions;

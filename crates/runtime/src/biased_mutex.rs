@@ -1,7 +1,8 @@
 //! Mutual exclusion for what one thread takes again and again, and others seldom.
 //!
-//! An ordinary mutex takes two locked instructions, one to take it and one to let it go, since who lets it go must find out whether somebody sleeps. They are most
-//! of what it costs to take a lock that was last held here. Here to let go is a store, and who finds the mutex taken pays:
+//! An ordinary mutex takes two locked instructions, one to take it and one to let it go, since who lets it go must find
+//! out whether somebody sleeps. They are most of what it costs to take a lock that was last held here. Here to let go
+//! is a store, and who finds the mutex taken pays:
 //!
 //! ```text
 //! who lets go                     who finds it taken
@@ -10,8 +11,8 @@
 //!   if waiting > 0: wake one        sleep while taken = 1
 //! ```
 //!
-//! After the `membarrier`, who let go before has its store in memory, so nobody falls asleep; who lets go later sees that somebody waits. Where the
-//! system call is missing, to let go is a locked instruction as well.
+//! After the `membarrier`, who let go before has its store in memory, so nobody falls asleep; who lets go later sees
+//! that somebody waits. Where the system call is missing, to let go is a locked instruction as well.
 
 use crate::waiter::futex;
 use comem_memory::guard::{barrier_everywhere, membarrier_works};

@@ -1,15 +1,17 @@
 //! Cores of a node's own.
 //!
-//! Where the threads of all nodes of a host fit the cores that the host allows, each node's application threads stay on its share of
-//! them: neighbours in the order of the cores' numbers, the shares equal as far as that goes. A thread may move within the share, and so
-//! may what it starts itself (a library's threads inherit the share). Where the threads do not fit, the system does better by itself.
+//! Where the threads of all nodes of a host fit the cores that the host allows, each node's application threads stay on
+//! its share of them: neighbours in the order of the cores' numbers, the shares equal as far as that goes. A thread may
+//! move within the share, and so may what it starts itself (a library's threads inherit the share). Where the threads
+//! do not fit, the system does better by itself.
 //!
-//! Threads that come back instead may run anywhere, and so may what they start. But a system that wakes a thread likes to put it where
-//! the one runs that woke it, and then keeps two nodes by turns on one core beside an idle one for many milliseconds. So a thread that
-//! has waited and finds itself elsewhere moves to cores of its own.
+//! Threads that come back instead may run anywhere, and so may what they start. But a system that wakes a thread likes
+//! to put it where the one runs that woke it, and then keeps two nodes by turns on one core beside an idle one for many
+//! milliseconds. So a thread that has waited and finds itself elsewhere moves to cores of its own.
 //!
-//! The service thread stays on its node's share in either case. Where it could run anywhere, the system woke it on the core of whoever sent something,
-//! another node's thread; it answered there, and then looked for more for a while, and the one that had asked could not see the answer before that was over.
+//! The service thread stays on its node's share in either case. Where it could run anywhere, the system woke it on the
+//! core of whoever sent something, another node's thread; it answered there, and then looked for more for a while, and
+//! the one that had asked could not see the answer before that was over.
 
 use crate::thread::share;
 use comem_protocol::time::Time;
@@ -89,7 +91,8 @@ pub(crate) fn stay_on(cores: &[usize]) -> std::io::Result<()> {
     if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Least nanoseconds between two moves of a thread: where something else keeps it from its cores, it does not fight for them.
+/// Least nanoseconds between two moves of a thread: where something else keeps it from its cores, it does not fight for
+/// them.
 const MOVES_NS: u64 = 500_000;
 
 /// The cores that a thread comes back to.
@@ -107,8 +110,8 @@ impl CpuSet {
         CpuSet { cores, allowed: allowed.to_vec(), moved: Cell::new(None) }
     }
 
-    /// Moves the calling thread there if it runs elsewhere; it may run everywhere afterwards, as before. A thread that somebody
-    /// has placed otherwise stays where it is. Says whether it moved.
+    /// Moves the calling thread there if it runs elsewhere; it may run everywhere afterwards, as before. A thread that
+    /// somebody has placed otherwise stays where it is. Says whether it moved.
     pub(crate) fn come_back(&self, now: Time) -> bool {
         if self.is_there() || self.moved.get().is_some_and(|last| (now - last).0 < MOVES_NS) {
             return false;

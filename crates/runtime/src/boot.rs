@@ -49,7 +49,8 @@ const NETWORK_DATAGRAM: usize = 1472;
 const LAUNCHER_POLL: Duration = Duration::from_millis(50);
 /// How often a node looks whether node zero has left the job's key.
 const KEY_LOOK: Duration = Duration::from_millis(10);
-/// A node that nobody launched says after this long whom it waits for; after twice as long where nodes first look for each other.
+/// A node that nobody launched says after this long whom it waits for; after twice as long where nodes first look for
+/// each other.
 const SILENCE: Span = Span::from_ms(2_000);
 
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -57,7 +58,8 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 /// Both ends of the line to the launcher.
 type Launcher = (ControlReader<ToNode>, Arc<ControlWriter<FromNode>>);
 
-/// Joins or founds the job; see [`crate::start`]. With `spare` seats, a job of one node has room for as many threads as there can be.
+/// Joins or founds the job; see [`crate::start`]. With `spare` seats, a job of one node has room for as many threads as
+/// there can be.
 pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     let started = || Error::Misuse("Comem was started already; start it once, before anything else".to_string());
     if STARTED.load(Ordering::Acquire) {
@@ -82,7 +84,8 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
             "{name} started {size} tasks, and each would run alone; start them as `{name} … comem exec PROGRAM`"
         )));
     }
-    // As long as the process has one thread, the kernel has nobody to wait for when it asks for this; else it takes some 10 ms.
+    // As long as the process has one thread, the kernel has nobody to wait for when it asks for this; else it takes
+    // some 10 ms.
     comem_memory::guard::membarrier_works();
     let clock = Arc::new(Clock::new());
     if let Some(note) = clock.note().filter(|_| config.verbose) {
@@ -141,8 +144,8 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
     node
 }
 
-/// Agrees with the other nodes on where the shared heap lies, and makes it. Where that cannot be, the program runs without: only
-/// allocating fails.
+/// Agrees with the other nodes on where the shared heap lies, and makes it. Where that cannot be, the program runs
+/// without: only allocating fails.
 fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
     let detector = address_space::choose_detector(&node.config);
     let units_stay = !detector.as_ref().is_ok_and(|chosen| *chosen == Detector::Mprotect);
@@ -274,7 +277,8 @@ impl Boot {
             let left = keys::leave(endpoints[0].local_addr(), &key);
             left.map_err(|unfit| Error::Start(format!("{}; {}", unfit.what, unfit.advice)))?;
         }
-        // Only updates of the engine `broadcast` go to all at once; finding out who hears a group takes 200 ms where somebody does not.
+        // Only updates of the engine `broadcast` go to all at once; finding out who hears a group takes 200 ms where
+        // somebody does not.
         let wanted = config.engine == Engine::Broadcast && config.nodes > 2;
         let multicast = wanted && network.backbone() == Backbone::Udp;
         if config.verbose {
@@ -469,7 +473,8 @@ impl Boot {
         }
     }
 
-    /// Runs start-up until all nodes know each other. Says once whom it waits for, if that takes longer than `patience`.
+    /// Runs start-up until all nodes know each other. Says once whom it waits for, if that takes longer than
+    /// `patience`.
     fn meet(&self, machine: &mut Startup, launcher_link: &LauncherLink, patience: Option<Span>) -> Result<Membership> {
         let mut tell_at = patience.map(|patience| self.clock.now() + patience);
         let mut buffer = vec![0; comem_net::RECEIVE_BUFFER_BYTES];
@@ -697,8 +702,8 @@ fn start_limit(config: &Config) -> Option<Span> {
     config.node_timeout.map(|timeout| usual_limit(config).max(Span(timeout.as_nanos() as u64)))
 }
 
-/// How long a node waits for others without a word. A launcher watches over its nodes by itself; one whose nodes wait without a limit is told by
-/// node 0, once it has taken longer than it usually may.
+/// How long a node waits for others without a word. A launcher watches over its nodes by itself; one whose nodes wait
+/// without a limit is told by node 0, once it has taken longer than it usually may.
 fn silence(config: &Config, launched: bool) -> Option<Span> {
     match launched {
         true => (config.node_timeout.is_none() && config.node == Some(NodeId(0))).then(|| usual_limit(config)),

@@ -1,13 +1,14 @@
 //! Critical sections beside a collective call.
 //!
-//! Where a node has a host ([`host`](crate::host)), one of its threads makes a collective call and the others go on. Between a node's arrival and
-//! the opening no interval may end, so what such a thread released then would be told to nobody. So a collective call waits, before it says what
-//! was written, until no other thread of the node holds a lock; and from then until the opening nobody begins a critical section, or a
-//! release that has something to tell. Tokens go on leaving meanwhile: they have nothing untold.
+//! Where a node has a host ([`host`](crate::host)), one of its threads makes a collective call and the others go on.
+//! Between a node's arrival and the opening no interval may end, so what such a thread released then would be told to
+//! nobody. So a collective call waits, before it says what was written, until no other thread of the node holds a lock;
+//! and from then until the opening nobody begins a critical section, or a release that has something to tell. Tokens go
+//! on leaving meanwhile: they have nothing untold.
 //!
-//! A thread that waits for a token holds nothing, and a collective call does not wait for it; a token that comes to it meanwhile is handed back, since
-//! another node may need it to come to the barrier. What comes from beyond the barrier is put aside until it has opened
-//! ([`lock_schedule`](comem_protocol::lock_schedule)).
+//! A thread that waits for a token holds nothing, and a collective call does not wait for it; a token that comes to it
+//! meanwhile is handed back, since another node may need it to come to the barrier. What comes from beyond the barrier
+//! is put aside until it has opened ([`lock_schedule`](comem_protocol::lock_schedule)).
 
 use crate::error::Result;
 use crate::mutex::Mutex;
@@ -18,7 +19,8 @@ use comem_protocol::sync::barrier::kinds;
 use comem_protocol::time::Span;
 use comem_protocol::wire::message::Collective;
 
-/// So long a critical section waits for a collective call that itself waits for others to end: these may wait for what it does.
+/// So long a critical section waits for a collective call that itself waits for others to end: these may wait for what
+/// it does.
 const SECTION_TIMEOUT: Span = Span::from_ms(100);
 /// It is doubled so often at most.
 const DOUBLINGS_MAX: u32 = 10;
@@ -78,7 +80,8 @@ impl State {
         holders.map(|(_, index)| Slot(index)).filter(move |holder| *holder != slot)
     }
 
-    /// Whether a thread that was patient may begin: who holds a lock may wait for what it does. Otherwise the call goes on at once.
+    /// Whether a thread that was patient may begin: who holds a lock may wait for what it does. Otherwise the call goes
+    /// on at once.
     fn admits_the_patient(&self) -> bool {
         self.stage == Stage::Closing && self.caller.is_some_and(|caller| self.others_hold(caller))
     }
@@ -144,8 +147,8 @@ impl CollectiveGate {
         state.holds_nothing(slot)
     }
 
-    /// A thread makes a collective call: whether it may say what was written. Another one's that is under way is none of its business: the barrier refuses
-    /// one of them.
+    /// A thread makes a collective call: whether it may say what was written. Another one's that is under way is none
+    /// of its business: the barrier refuses one of them.
     fn shut(&self, slot: Slot) -> bool {
         let mut state = self.state.lock();
         if *state.caller.get_or_insert(slot) != slot {
@@ -159,8 +162,8 @@ impl CollectiveGate {
         shut
     }
 
-    /// How long a section waits now for the call. It grows as sections take turns, so that the call comes through in the end; while one and the same goes
-    /// on, which may need many others, it stays.
+    /// How long a section waits now for the call. It grows as sections take turns, so that the call comes through in
+    /// the end; while one and the same goes on, which may need many others, it stays.
     fn patience(&self) -> Span {
         Span(SECTION_TIMEOUT.0 << self.state.lock().turnovers.min(DOUBLINGS_MAX))
     }
@@ -216,13 +219,15 @@ impl Node {
 }
 
 impl Thread {
-    /// Whether arrivals at this call carry write notices. Where nodes may come to the end of their part at any call, any call may find their notices.
+    /// Whether arrivals at this call carry write notices. Where nodes may come to the end of their part at any call,
+    /// any call may find their notices.
     pub(crate) fn is_coherent(&self, what: Collective) -> bool {
         let hosted = self.home().gate.is_some();
         what.is_coherent() || (hosted && matches!(what.kind, kinds::CREATE | kinds::RENDEZVOUS | kinds::UNIT))
     }
 
-    /// Before a coherent collective call says what was written: waits until no other thread of the node is in the middle of a critical section.
+    /// Before a coherent collective call says what was written: waits until no other thread of the node is in the
+    /// middle of a critical section.
     pub(crate) fn begin_call(&self) -> Result<Option<Call<'_>>> {
         let Some(sections) = &self.home().gate else { return Ok(None) };
         let mut call = Call { thread: self, beside: false };
@@ -233,7 +238,8 @@ impl Thread {
         Ok(Some(call))
     }
 
-    /// A critical section begins, as soon as it may: where another thread of the node makes a collective call, when that is over. Tells as what.
+    /// A critical section begins, as soon as it may: where another thread of the node makes a collective call, when
+    /// that is over. Tells as what.
     pub(crate) fn begin_section(&self, sections: &CollectiveGate) -> Result<Entry> {
         if sections.begin(self.slot(), Entry::Lock) {
             return Ok(Entry::Lock);
@@ -252,7 +258,8 @@ impl Thread {
         })
     }
 
-    /// As [`Thread::begin_section`], where a lock has come for a section that began as `entry`: whether it may begin now.
+    /// As [`Thread::begin_section`], where a lock has come for a section that began as `entry`: whether it may begin
+    /// now.
     pub(crate) fn resume_section(&self, sections: &CollectiveGate, entry: Entry) -> bool {
         sections.begin(self.slot(), entry)
     }
@@ -263,8 +270,8 @@ impl Thread {
         }
     }
 
-    /// Runs a release of something else than a lock. Where another thread of the node makes a collective call and there may be something to tell, it waits
-    /// until that is over.
+    /// Runs a release of something else than a lock. Where another thread of the node makes a collective call and there
+    /// may be something to tell, it waits until that is over.
     pub(crate) fn releasing<R>(&self, release: impl FnOnce() -> R) -> R {
         let Some(sections) = &self.home().gate else { return release() };
         let counts = self.begin_release(sections);

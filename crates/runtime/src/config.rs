@@ -86,7 +86,8 @@ pub struct Config {
     pub backbone: BackboneChoice,
     /// Address space of the shared heap, in bytes.
     pub heap: usize,
-    /// Most bytes of copies of other nodes' pages; `None` takes a quarter of what is free, divided by the nodes on this host.
+    /// Most bytes of copies of other nodes' pages; `None` takes a quarter of what is free, divided by the nodes on this
+    /// host.
     pub cache: Option<CacheLimit>,
     /// Whether homes notice their own writes only while others hold copies.
     pub write_detection: bool,

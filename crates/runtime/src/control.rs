@@ -46,8 +46,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
-/// The environment variables by which launchers and nodes understand each other. Others say how memory is shared, and stand where
-/// they are read (`config.rs`).
+/// The environment variables by which launchers and nodes understand each other. Others say how memory is shared, and
+/// stand where they are read (`config.rs`).
 pub mod var {
     /// This node's number, from zero.
     pub const NODE: &str = "COMEM_NODE";

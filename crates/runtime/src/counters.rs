@@ -39,7 +39,8 @@ impl Count {
 }
 
 impl Counters {
-    /// The life of the thread begins that these will be counted for: how it has spent its time until now does not belong to it. The thread itself says so.
+    /// The life of the thread begins that these will be counted for: how it has spent its time until now does not
+    /// belong to it. The thread itself says so.
     pub fn begin(&self) {
         for time in [&self.fetch_ns, &self.lock_ns, &self.barrier_ns, &self.protocol_ns] {
             time.0.store(0, Ordering::Relaxed);

@@ -38,7 +38,8 @@ use comem_protocol::wire::message::Collective;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// The most address space that a heap can have, and has where nothing is asked for; only what is touched costs anything.
+/// The most address space that a heap can have, and has where nothing is asked for; only what is touched costs
+/// anything.
 pub const HEAP_BYTES: u64 = 16 << 40;
 /// The least.
 pub const HEAP_BYTES_MIN: u64 = 256 << 20;
@@ -146,7 +147,8 @@ impl<T: Plain> SharedSlice<T> {
         self.start
     }
 
-    /// Element `index`. While others store to it, without synchronisation, one of more than 8 bytes may be part old and part new.
+    /// Element `index`. While others store to it, without synchronisation, one of more than 8 bytes may be part old and
+    /// part new.
     ///
     /// # Panics
     /// When there is no such element.
@@ -427,8 +429,8 @@ impl Comem {
         self.node.config.page_engine
     }
 
-    /// Allocates shared memory, all zero; any thread of any node may, at any time. Other nodes use it once they have got the
-    /// pointer through synchronisation.
+    /// Allocates shared memory, all zero; any thread of any node may, at any time. Other nodes use it once they have
+    /// got the pointer through synchronisation.
     ///
     /// # Errors
     /// When the options make no sense or there is no room.
@@ -448,8 +450,8 @@ impl Comem {
         Ok(std::ptr::with_exposed_provenance_mut(address))
     }
 
-    /// Allocates shared memory, all zero; collective: one thread of every node calls with the same arguments, and all get the
-    /// same address.
+    /// Allocates shared memory, all zero; collective: one thread of every node calls with the same arguments, and all
+    /// get the same address.
     ///
     /// Up to 2 KiB without a label lie side by side, so that many of them cost little more than their bytes. Nodes
     /// that write two that share a page share it falsely; an alignment of 4096 gives pages of its own. Such a call
@@ -494,8 +496,8 @@ impl Comem {
         Ok(SharedSlice { start, len, what: PhantomData })
     }
 
-    /// Allocates memory for one structure among many: small pieces share regions of their node, so that each costs no message. At
-    /// `home`, or where its pages are used.
+    /// Allocates memory for one structure among many: small pieces share regions of their node, so that each costs no
+    /// message. At `home`, or where its pages are used.
     ///
     /// # Errors
     /// When there is no such node, or no room.
@@ -521,8 +523,9 @@ impl Comem {
 
     /// Gives memory back, from any node. What was allocated together is freed by every node.
     ///
-    /// A [`SharedSlice`] of it has nothing left to show: what is read through it may be 0, or of what was allocated there since, and an access may end
-    /// the program with the region's name. Slices of its memory ([`SharedSlice::as_slice`], [`SharedSlice::part_mut`]) must be gone by then.
+    /// A [`SharedSlice`] of it has nothing left to show: what is read through it may be 0, or of what was allocated
+    /// there since, and an access may end the program with the region's name. Slices of its memory
+    /// ([`SharedSlice::as_slice`], [`SharedSlice::part_mut`]) must be gone by then.
     ///
     /// # Errors
     /// When no allocation begins there, or it was freed already.
@@ -532,8 +535,8 @@ impl Comem {
         uncancelled(|| thread.free(self.shared()?, pointer.addr()))
     }
 
-    /// Names the region of an address in reports. A block of a region that is handed out in blocks names itself only: the region's
-    /// name tells of it.
+    /// Names the region of an address in reports. A block of a region that is handed out in blocks names itself only:
+    /// the region's name tells of it.
     ///
     /// # Errors
     /// When the address is in no region.
@@ -544,8 +547,8 @@ impl Comem {
         Ok(())
     }
 
-    /// Declares that nobody writes to the region from here on: copies cost half. To be called by every node. Of a block whose pages
-    /// hold other blocks too nothing is saved, and nothing is declared.
+    /// Declares that nobody writes to the region from here on: copies cost half. To be called by every node. Of a block
+    /// whose pages hold other blocks too nothing is saved, and nothing is declared.
     ///
     /// # Errors
     /// When the address is in no region.
@@ -558,8 +561,8 @@ impl Comem {
             return Err(Error::Misuse("global variables are one region and cannot be declared read-only".to_string()));
         }
         if known.region.engine.has_several_writers() && self.shared()?.views.is_some() {
-            // What was written before counts, though it be in no interval yet: the token of its lock may rest here. Beside a collective call of another
-            // thread no interval ends, so it is a release like any other.
+            // What was written before counts, though it be in no interval yet: the token of its lock may rest here.
+            // Beside a collective call of another thread no interval ends, so it is a release like any other.
             let (thread, shared) = (self.current()?, self.shared()?);
             thread.releasing(|| thread.end_interval(shared, CloseReason::Else));
         }
@@ -576,9 +579,9 @@ impl Comem {
         self.current()?.touch(self.shared()?, pointer.addr(), bytes, write)
     }
 
-    /// Makes the program's global variables shared memory, where they are: from `start` to `end`. Collective, and before anybody uses them
-    /// in parallel: one thread of every node calls, and all see what stands in them on node 0. What nobody has touched, of memory in no
-    /// file, costs nothing. A job of one node does nothing.
+    /// Makes the program's global variables shared memory, where they are: from `start` to `end`. Collective, and
+    /// before anybody uses them in parallel: one thread of every node calls, and all see what stands in them on node 0.
+    /// What nobody has touched, of memory in no file, costs nothing. A job of one node does nothing.
     ///
     /// After [`Comem::finish`] they are each process's own again; node 0 keeps what they were last.
     ///
@@ -587,8 +590,8 @@ impl Comem {
     /// before, or when the system refuses.
     ///
     /// # Safety
-    /// The range is writable memory of the program alone (nothing of the C library, the loader or Comem), and no thread of this process
-    /// uses it during the call.
+    /// The range is writable memory of the program alone (nothing of the C library, the loader or Comem), and no thread
+    /// of this process uses it during the call.
     pub unsafe fn share_globals(&self, start: *mut u8, end: *mut u8) -> Result<()> {
         let program = start.expose_provenance()..end.expose_provenance();
         // SAFETY: by this function's contract.

@@ -1,8 +1,9 @@
 //! A program that is the runtime of a language, such as an interpreter, and does not end with its job.
 //!
-//! A node usually ends with its job: when another one is lost, the process prints a sentence and exits. With a [`Host`] it stays: what
-//! waits gets the error, and so does every later call. Shared memory becomes memory of this process alone, with what
-//! this node had last; whoever touches what was not here is told to the host, which can raise an exception at its next step.
+//! A node usually ends with its job: when another one is lost, the process prints a sentence and exits. With a [`Host`]
+//! it stays: what waits gets the error, and so does every later call. Shared memory becomes memory of this process
+//! alone, with what this node had last; whoever touches what was not here is told to the host, which can raise an
+//! exception at its next step.
 
 use crate::Comem;
 use crate::config::Config;
@@ -27,17 +28,18 @@ pub(crate) const COMMON_SLOTS: usize = 1;
 
 /// What a language's runtime is asked and told.
 pub trait Host: Sync {
-    /// A thread has waited for 50 ms, or 50 ms more: shall its wait end? Asked in that thread, where ordinary code may run.
+    /// A thread has waited for 50 ms, or 50 ms more: shall its wait end? Asked in that thread, where ordinary code may
+    /// run.
     fn ends_wait(&self) -> bool;
     /// The same, of a thread that waits for a page: asked within a signal handler.
     fn ends_fault(&self) -> bool;
-    /// Whether other threads than the calling one may use shared memory just now, also such as have not used Comem yet. Asked in a thread that makes a
-    /// collective call.
+    /// Whether other threads than the calling one may use shared memory just now, also such as have not used Comem yet.
+    /// Asked in a thread that makes a collective call.
     fn has_other_threads(&self) -> bool;
     /// The job is over for this node. Called once, by any thread.
     fn job_is_over(&self, error: &Error, sentence: &str);
-    /// The calling thread touched shared memory that was not here, after the job was over: it goes on with what this node had last.
-    /// Called within a signal handler.
+    /// The calling thread touched shared memory that was not here, after the job was over: it goes on with what this
+    /// node had last. Called within a signal handler.
     fn stale_access(&self);
 }
 
@@ -48,7 +50,8 @@ pub fn attend(host: &'static dyn Host) {
     let _ = HOST.set(host);
 }
 
-/// To be called in a child made by `fork`, which has no shared memory: an access there finds zeros from then on, and the host is told.
+/// To be called in a child made by `fork`, which has no shared memory: an access there finds zeros from then on, and
+/// the host is told.
 pub fn after_fork() {
     if host().is_some() && crate::shared::fault::heap_of_this_process().is_some() {
         // Where that fails, the access ends the child with a sentence.
@@ -179,8 +182,8 @@ impl Node {
         self.config.thread_slots - if host().is_some() { COMMON_SLOTS } else { 0 }
     }
 
-    /// Runs `f` for a thread that has found no place: in the one that such threads share, one after another. A language's threads may be more than there are
-    /// places, and an access to memory cannot fail for that.
+    /// Runs `f` for a thread that has found no place: in the one that such threads share, one after another. A
+    /// language's threads may be more than there are places, and an access to memory cannot fail for that.
     pub(crate) fn in_common_place<R>(self: &Arc<Self>, f: impl FnOnce(&Thread) -> R) -> R {
         let _turn = self.common_place.lock();
         let slot = Slot(self.config.thread_slots as u16);

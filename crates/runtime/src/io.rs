@@ -36,7 +36,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::LocalKey;
 use std::time::Duration;
 
-/// Runs `f` with what the thread has for itself, which it may be using already: then a signal handler of the program has interrupted it there.
+/// Runs `f` with what the thread has for itself, which it may be using already: then a signal handler of the program
+/// has interrupted it there.
 fn with_own<T, R>(own: &'static LocalKey<RefCell<T>>, f: impl FnOnce(&mut T) -> R) -> R {
     own.with(|own| match own.try_borrow_mut() {
         Ok(mut own) => f(&mut own),
@@ -44,8 +45,8 @@ fn with_own<T, R>(own: &'static LocalKey<RefCell<T>>, f: impl FnOnce(&mut T) -> 
     })
 }
 
-/// What a thread has for itself is destroyed in the reverse of the order in which it was first touched: touched when it gets its place, it is there when it
-/// leaves that.
+/// What a thread has for itself is destroyed in the reverse of the order in which it was first touched: touched when it
+/// gets its place, it is there when it leaves that.
 pub(crate) fn touch_own() {
     SCRATCH.with(|_| ());
     OUTBOX.with(|_| ());
@@ -193,8 +194,8 @@ impl Wire {
         self.link.datagram_bytes.min(1472) - 96
     }
 
-    /// Most bytes of notices in a message that is not acknowledged: they fit one datagram. An acknowledged one goes to the service thread, which has to
-    /// rouse the thread that waits, and its receipt wakes the sender's.
+    /// Most bytes of notices in a message that is not acknowledged: they fit one datagram. An acknowledged one goes to
+    /// the service thread, which has to rouse the thread that waits, and its receipt wakes the sender's.
     pub(crate) fn free_notices_bytes(&self) -> usize {
         (self.link.datagram_bytes - 96) / 2
     }
@@ -236,8 +237,8 @@ impl Wire {
         self.addresses.get(channel.node.index())?.get(channel.slot.index()).copied()
     }
 
-    /// Whether `from` is an address of the channel's node. Mostly it is the channel's own, but a stored reply may be sent
-    /// again by another thread than the one that made it.
+    /// Whether `from` is an address of the channel's node. Mostly it is the channel's own, but a stored reply may be
+    /// sent again by another thread than the one that made it.
     fn is_of(&self, channel: Channel, from: SocketAddr) -> bool {
         self.address(channel) == Some(from)
             || self.addresses.get(channel.node.index()).is_some_and(|a| a.contains(&from))
@@ -436,8 +437,9 @@ impl Node {
     }
 
     /// Receives at a slot's socket, waiting as long as `timeout` says; goes on as long as more is there and
-    /// acknowledgements can be gathered, or, in a thread that spins, while the rest of a long reply comes. `as_slot` is the thread that acts: the slot's own, or the service thread in its
-    /// stead. Gives how many receives brought something.
+    /// acknowledgements can be gathered, or, in a thread that spins, while the rest of a long reply comes. `as_slot` is
+    /// the thread that acts: the slot's own, or the service thread in its stead. Gives how many receives brought
+    /// something.
     pub(crate) fn receive(&self, at: Slot, as_slot: Slot, timeout: Option<Duration>, wait: Wait) -> usize {
         let mut drained = Drained::default();
         with_own(&INCOMING, |buffer| {

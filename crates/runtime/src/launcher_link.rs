@@ -14,8 +14,8 @@ use std::time::Duration;
 /// A wait of so long may be why a job is stopped.
 const LONG_WAIT: Span = Span::from_ms(2_000);
 
-/// Hears the launcher from start-up until all nodes have finished. Behind that nothing concerns this one, and a process ends with the last of its
-/// threads where its first one ends by `pthread_exit`.
+/// Hears the launcher from start-up until all nodes have finished. Behind that nothing concerns this one, and a process
+/// ends with the last of its threads where its first one ends by `pthread_exit`.
 #[derive(Default)]
 pub(crate) struct LauncherLink {
     node: OnceLock<Arc<Node>>,

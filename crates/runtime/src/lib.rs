@@ -180,8 +180,8 @@ pub fn start() -> Result<Comem> {
     begin(false)
 }
 
-/// As [`start`], for programs whose threads come and go: a job of one node has places for as many threads as there can be, whatever
-/// number it was started with.
+/// As [`start`], for programs whose threads come and go: a job of one node has places for as many threads as there can
+/// be, whatever number it was started with.
 ///
 /// # Errors
 /// As for [`start`].
@@ -227,7 +227,8 @@ pub(crate) fn seated() -> Option<Rc<Thread>> {
     CURRENT.try_with(|current| current.borrow().as_ref().map(|seated| seated.thread.clone())).ok().flatten()
 }
 
-/// Runs a thread's part. Where it panics and the node has other threads, the node ends: they may wait for this one for ever.
+/// Runs a thread's part. Where it panics and the node has other threads, the node ends: they may wait for this one for
+/// ever.
 fn call(f: &impl Fn(&Thread), thread: &Thread) {
     struct Unwinding<'a>(&'a Thread);
     impl Drop for Unwinding<'_> {
@@ -315,7 +316,8 @@ impl Comem {
         Ok(self.sit(Slot::thread(place)))
     }
 
-    /// Seats the calling thread in a place whose thread will not use Comem any more: it waits for this one, or is being taken down.
+    /// Seats the calling thread in a place whose thread will not use Comem any more: it waits for this one, or is being
+    /// taken down.
     ///
     /// # Safety
     /// That thread does nothing with Comem, nor with shared memory, from now until the calling thread has ended.
@@ -504,8 +506,8 @@ impl Comem {
         Ok(())
     }
 
-    /// Ends this node's part: waits for the others to come as far, and reports what was counted. Objects can
-    /// still be read afterwards, as far as they are here; what another node would have to give ends this one with a sentence.
+    /// Ends this node's part: waits for the others to come as far, and reports what was counted. Objects can still be
+    /// read afterwards, as far as they are here; what another node would have to give ends this one with a sentence.
     ///
     /// # Errors
     /// When another node makes a different collective call, or when the statistics cannot be written.

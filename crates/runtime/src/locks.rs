@@ -1,5 +1,5 @@
-//! One-sided locks ([`comem_protocol::sync::one_sided`]): taken and let go in the table of the lock's home. Nodes of one
-//! host map it. Where one-sided operations go by UCX, so do these ([`by_ucx`]).
+//! One-sided locks ([`comem_protocol::sync::one_sided`]): taken and let go in the table of the lock's home. Nodes of
+//! one host map it. Where one-sided operations go by UCX, so do these ([`by_ucx`]).
 //!
 //! They serve jobs in which a release has nothing to tell: every region of shared memory is under an engine that keeps
 //! it consistent at every access. What other synchronisation a job uses stays with messages
@@ -132,8 +132,8 @@ impl Node {
         Some(format!("lock {} (its word is at {}), {holder}", Named(lock.0), self.name_of(home)))
     }
 
-    /// Looks at a lock's word, or at another that nodes share, until it `changes` or the time is over, ever more seldom,
-    /// and serves what comes for this node meanwhile. Whether it has changed.
+    /// Looks at a lock's word, or at another that nodes share, until it `changes` or the time is over, ever more
+    /// seldom, and serves what comes for this node meanwhile. Whether it has changed.
     pub(crate) fn look_at_lock(
         &self,
         slot: Slot,

@@ -1,9 +1,10 @@
 //! Locks that a panic does not poison, and whose waiters sleep.
 //!
-//! They are the standard library's. Who finds one taken looks for a microsecond, then sleeps, and is woken when it is free. Locks that
-//! give their core away by `sched_yield` while they wait do badly here: the service thread wakes on the core of an application thread, which
-//! may have just been inside; it yields, the thread comes out, goes on to wait for another node, spins, and the service thread, which
-//! would let that node go on, gets its core back when the spinning is over.
+//! They are the standard library's. Who finds one taken looks for a microsecond, then sleeps, and is woken when it is
+//! free. Locks that give their core away by `sched_yield` while they wait do badly here: the service thread wakes on
+//! the core of an application thread, which may have just been inside; it yields, the thread comes out, goes on to wait
+//! for another node, spins, and the service thread, which would let that node go on, gets its core back when the
+//! spinning is over.
 
 use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 

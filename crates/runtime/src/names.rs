@@ -1,4 +1,5 @@
-//! What a language's runtime calls locks and their kin, which here have numbers: sentences give the name where one is known.
+//! What a language's runtime calls locks and their kin, which here have numbers: sentences give the name where one is
+//! known.
 
 use crate::mutex::Mutex;
 use std::collections::BTreeMap;

@@ -241,7 +241,8 @@ pub struct Node {
     pub(crate) spinning: AtomicU64,
     /// Counts steps, so that a hang can be told from slow progress.
     pub(crate) progress: AtomicU64,
-    /// This node has come to the end of the job and reads no more messages: its inboxes take what others have posted yet, since they wait for that.
+    /// This node has come to the end of the job and reads no more messages: its inboxes take what others have posted
+    /// yet, since they wait for that.
     pub(crate) reads_no_more: AtomicBool,
     /// How the program has misused shared memory, found where the node could not be ended at once.
     pub(crate) misuse: OnceLock<String>,
@@ -319,7 +320,8 @@ impl Node {
         }
     }
 
-    /// The cores that the thread in this slot comes back to, if any. A node alone on its host has no other to keep apart from.
+    /// The cores that the thread in this slot comes back to, if any. A node alone on its host has no other to keep
+    /// apart from.
     pub(crate) fn cores_of(&self, slot: Slot) -> Option<bind::CpuSet> {
         let comes_back = self.config.bind == Bind::Auto && self.config.host_nodes > 1;
         let cores = self.cores.as_ref().filter(|_| comes_back)?;
@@ -364,8 +366,8 @@ impl Node {
         self.config.threads
     }
 
-    /// Whether threads come and go here, in a job of this node alone: then the number with which it was started says nothing of how many
-    /// there are.
+    /// Whether threads come and go here, in a job of this node alone: then the number with which it was started says
+    /// nothing of how many there are.
     pub(crate) fn has_spare_places(&self) -> bool {
         self.nodes == 1 && self.config.thread_slots > self.config.threads
     }
@@ -494,8 +496,8 @@ impl Node {
         self.flags[(flag.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % FLAG_SHARDS].lock()
     }
 
-    /// A step of synchronisation: what it releases closes the pages' interval, what it acquires ends copies of pages. The diffs
-    /// that this makes leave before anything else the step sends.
+    /// A step of synchronisation: what it releases closes the pages' interval, what it acquires ends copies of pages.
+    /// The diffs that this makes leave before anything else the step sends.
     fn with_payload<R>(
         &self,
         caller: Option<Slot>,
@@ -590,7 +592,8 @@ impl Node {
             }
             _ => unit,
         };
-        // What is told without an acknowledgement travels in datagrams no longer than usual; the unit and the offset stand before it.
+        // What is told without an acknowledgement travels in datagrams no longer than usual; the unit and the offset
+        // stand before it.
         let told_at_once = self.wire.message_bytes() - 16;
         if engine == Engine::Broadcast && self.nodes > 1 && element > told_at_once {
             return Err(Error::Misuse(format!(

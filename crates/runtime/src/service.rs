@@ -1,7 +1,7 @@
 //! The service thread, and how application threads wait.
 //!
-//! The service thread sleeps in the node's service socket and answers what comes; it never waits for an answer itself. Now
-//! and then it looks after what nobody else looks after: timers of its own sender, sockets of threads that compute
+//! The service thread sleeps in the node's service socket and answers what comes; it never waits for an answer itself.
+//! Now and then it looks after what nobody else looks after: timers of its own sender, sockets of threads that compute
 //! while something they sent is under way, the watch over the other nodes.
 
 use crate::capacity;
@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
-/// How long a wait spins before it blocks, on a host with a core to spare: longer than it takes to wake a thread on another core (some 50
-/// us on virtual machines), or a node that has fallen asleep would be asleep again before whoever woke it can ask for more; and longer than a token
-/// stays where it is. A core that spins longer is missed by the service threads of other nodes (decision 0020).
+/// How long a wait spins before it blocks, on a host with a core to spare: longer than it takes to wake a thread on
+/// another core (some 50 us on virtual machines), or a node that has fallen asleep would be asleep again before whoever
+/// woke it can ask for more; and longer than a token stays where it is. A core that spins longer is missed by the
+/// service threads of other nodes (decision 0020).
 pub(crate) const SPIN: Span = Span::from_us(300);
 /// How long a node whose threads look after its service socket now and then is left to itself.
 pub(crate) const UNATTENDED_FOR: Span = Span::from_us(3);
@@ -32,8 +33,8 @@ const POLL_AFTER_MESSAGE_MAX: Span = Span::from_ms(5);
 const AT_A_LOOK: usize = 64;
 /// How often the service thread looks after sockets that nobody attends.
 const TICK: Span = Span::from_ms(50);
-/// If it is awake so soon before that, it does so at once: to wait for less than 8 ms takes one more system call (`comem_net::Endpoint`), after which
-/// whoever asks meanwhile waits longer.
+/// If it is awake so soon before that, it does so at once: to wait for less than 8 ms takes one more system call
+/// (`comem_net::Endpoint`), after which whoever asks meanwhile waits longer.
 const TICK_EARLY: Span = Span::from_ms(8);
 /// Without any progress for so long, a node says where its threads wait.
 const HANG: Span = Span::from_ms(10_000);
@@ -158,11 +159,13 @@ impl Service {
     fn tick(&mut self, now: Time) {
         let start = self.node.now();
         if self.node.attend_idle_sockets(Slot::SERVICE) {
-            // What a thread has posted goes on as it computes: what has come lets more be sent. The next look is soon, and not each time that somebody asks.
+            // What a thread has posted goes on as it computes: what has come lets more be sent. The next look is soon,
+            // and not each time that somebody asks.
             self.last_tick = Time((now.0 + 2 * TICK_EARLY.0).saturating_sub(TICK.0));
         }
         self.node.send_all_combined();
-        // The service thread may have been the last to hear of what the node's arrival waited for, with all threads asleep for long.
+        // The service thread may have been the last to hear of what the node's arrival waited for, with all threads
+        // asleep for long.
         if self.node.nodes() > 1 {
             self.node.repeat_arrival(Slot::SERVICE);
         }
@@ -228,16 +231,18 @@ impl SpinBudget {
 }
 
 impl Node {
-    /// The service thread does not spin by itself: a thread that waits does so in its stead ([`Node::serve_meanwhile`]). Both would keep two cores busy
-    /// for one node that has nothing to do, and one of them may be the core on which another node computes.
+    /// The service thread does not spin by itself: a thread that waits does so in its stead
+    /// ([`Node::serve_meanwhile`]). Both would keep two cores busy for one node that has nothing to do, and one of them
+    /// may be the core on which another node computes.
     fn service_wait(&self) -> Wait {
         self.wait_of(Slot::SERVICE, false)
     }
 
-    /// The service thread was woken in a node whose threads all sleep: for a while it looks whether there is more, since who asks for one token
-    /// mostly asks for others soon, and to wake it each time costs both sides more than that. Not while a thread of the node spins (it looks
-    /// by itself), nor once one has something to do: it needs the core. Not `at_home`, where it may keep another node's thread from its core, it
-    /// yields to that on every look if a look is a system call anyway.
+    /// The service thread was woken in a node whose threads all sleep: for a while it looks whether there is more,
+    /// since who asks for one token mostly asks for others soon, and to wake it each time costs both sides more than
+    /// that. Not while a thread of the node spins (it looks by itself), nor once one has something to do: it needs the
+    /// core. Not `at_home`, where it may keep another node's thread from its core, it yields to that on every look if a
+    /// look is a system call anyway.
     fn poll_idle(&self, at_home: bool) {
         let idle = || self.all_wait() && self.spinning.load(Ordering::Relaxed) == 0;
         if self.config.wait != WaitPolicy::Auto || !may_spin(&self.config) || !idle() {
@@ -293,7 +298,8 @@ impl Node {
         self.all_wait() && !self.slots.iter().any(is_at_work)
     }
 
-    /// Before a thread sleeps for what others do: if all of this node's threads wait, it keeps nothing from other nodes.
+    /// Before a thread sleeps for what others do: if all of this node's threads wait, it keeps nothing from other
+    /// nodes.
     pub(crate) fn lets_go_at_rest(&self, slot: Slot) {
         if self.all_wait() {
             self.end_all_deferrals(slot);
@@ -341,8 +347,9 @@ impl Node {
         result
     }
 
-    /// Behind the job's end some waits still end, for what other threads of the node are about; others never will. Of those the thread that has ended the
-    /// job, which nothing else would end, hears by an error, and of any other thread's a line tells.
+    /// Behind the job's end some waits still end, for what other threads of the node are about; others never will. Of
+    /// those the thread that has ended the job, which nothing else would end, hears by an error, and of any other
+    /// thread's a line tells.
     pub(crate) fn look_whether_unanswered(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
         let Some((finisher, at)) = self.ended.get() else { return Ok(()) };
         if since < *at || (self.now() - since).0 < UNANSWERED_FOR.0 || self.nodes() == 1 {
@@ -374,8 +381,9 @@ impl Node {
                 lets_go = None;
                 self.lets_go_at_rest(slot);
             }
-            // What was fetched ahead has come while this thread computed: that is no reason to ask for it again. Who waits for a page takes in no more
-            // than that: with the run behind it, no fault would tell that the next is wanted.
+            // What was fetched ahead has come while this thread computed: that is no reason to ask for it again. Who
+            // waits for a page takes in no more than that: with the run behind it, no fault would tell that the next is
+            // wanted.
             let most = if matches!(why, Waiting::Page(_)) { 1 } else { AT_A_LOOK };
             if self.look_before_repeating(slot, most) {
                 return Ok(());
@@ -386,8 +394,8 @@ impl Node {
             if at_barrier {
                 next = earlier(next, self.repeat_arrival(slot));
             }
-            // Arrivals at barriers come to the socket of the node's first thread.
-            // So may a token that the node has wanted ahead come, to the service socket: the node's only thread may as well look there.
+            // Arrivals at barriers come to the socket of the node's first thread. So may a token that the node has
+            // wanted ahead come, to the service socket: the node's only thread may as well look there.
             let alone_for_lock = matches!(why, Waiting::Lock(_)) && self.nodes() > 1 && self.threads() == 1;
             let answers_come_here = (at_barrier && slot == Slot::thread(0))
                 || alone_for_lock
@@ -397,7 +405,8 @@ impl Node {
             let most = if asked { crate::host::SLICE } else { Duration::from_secs(1) };
             let timeout = next.map_or(most, |at| Duration::from_nanos((at - now).0.max(1_000)).min(most));
             if !answers_come_here {
-                // What another thread of the node fetches may lie in its socket, which it does not attend while it computes.
+                // What another thread of the node fetches may lie in its socket, which it does not attend while it
+                // computes.
                 let page = matches!(why, Waiting::Page(_));
                 let most = if page { Duration::from_micros(500) } else { Duration::from_secs(1) };
                 if waiter.park(timeout.min(most)) || page || asked {
@@ -419,8 +428,8 @@ impl Node {
         }
     }
 
-    /// Where something would be sent again now, takes in what lies at the slot's socket, in at most so many looks: an answer to it, or an acknowledgement
-    /// for which nobody was roused. Whether something was there.
+    /// Where something would be sent again now, takes in what lies at the slot's socket, in at most so many looks: an
+    /// answer to it, or an acknowledgement for which nobody was roused. Whether something was there.
     fn look_before_repeating(&self, slot: Slot, most: usize) -> bool {
         let overdue = || self.wire.sender(slot).lock().next_timeout().is_some_and(|at| at <= self.now());
         let takes = || overdue() && self.receive(slot, slot, Some(Duration::ZERO), Wait::Block) > 0;
@@ -437,9 +446,9 @@ impl Node {
         })
     }
 
-    /// A thread that spins in its socket can as well do the service thread's work: nobody need be woken for it, and the core is
-    /// this thread's already. Gives how many receives brought something, as soon as one has, or 0 when the spin is over; `None` where
-    /// the service thread spins itself.
+    /// A thread that spins in its socket can as well do the service thread's work: nobody need be woken for it, and the
+    /// core is this thread's already. Gives how many receives brought something, as soon as one has, or 0 when the spin
+    /// is over; `None` where the service thread spins itself.
     fn serve_meanwhile(&self, slot: Slot, timeout: Duration) -> Option<usize> {
         self.spinning.fetch_add(1, Ordering::Relaxed);
         let served = self.spin_and_serve(slot, timeout);
@@ -514,8 +523,8 @@ impl Node {
         }
     }
 
-    /// Does what lies there for the service thread, if it can be seen without a system call: for the beginning of calls that threads make
-    /// often, such as the release of a `lock`.
+    /// Does what lies there for the service thread, if it can be seen without a system call: for the beginning of calls
+    /// that threads make often, such as the release of a `lock`.
     #[inline]
     pub(crate) fn serve_at_call(&self, slot: Slot, lock: Option<LockId>) {
         if self.nodes() > 1 && self.wire.endpoint(Slot::SERVICE).glance() {

@@ -1,4 +1,5 @@
-//! The names of the program's variables, from the symbol table in its own file, for reports and errors. Slow: for the end of a job.
+//! The names of the program's variables, from the symbol table in its own file, for reports and errors. Slow: for the
+//! end of a job.
 
 use std::ops::Range;
 
@@ -38,7 +39,8 @@ fn sections(file: &[u8]) -> Option<Vec<Section<'_>>> {
 }
 
 impl Symbols {
-    /// Those of the program that runs; none where its file cannot be read or is no ELF file with symbols at fixed addresses.
+    /// Those of the program that runs; none where its file cannot be read or is no ELF file with symbols at fixed
+    /// addresses.
     pub(crate) fn of_this_program() -> Symbols {
         std::fs::read("/proc/self/exe").ok().and_then(|file| Symbols::parse(&file)).unwrap_or_default()
     }

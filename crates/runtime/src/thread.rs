@@ -140,7 +140,8 @@ impl Thread {
         self.flag
     }
 
-    /// Unwraps a call's result: trouble ends the node, whose other threads may wait for this one. With a host it is a panic.
+    /// Unwraps a call's result: trouble ends the node, whose other threads may wait for this one. With a host it is a
+    /// panic.
     #[track_caller]
     pub(crate) fn must<T>(&self, result: Result<T>) -> T {
         result.unwrap_or_else(|error| match crate::host::host() {
@@ -157,7 +158,8 @@ impl Thread {
         self.node.counters(self.slot)
     }
 
-    /// Runs an operation and books its time: waiting where it was waited, the rest as protocol. Its thread is not cancelled in the midst of it.
+    /// Runs an operation and books its time: waiting where it was waited, the rest as protocol. Its thread is not
+    /// cancelled in the midst of it.
     pub(crate) fn operation<R>(&self, operation: impl FnOnce() -> R) -> R {
         let start = self.node.now();
         self.forget_waits();
@@ -166,7 +168,8 @@ impl Thread {
         let result = uncancelled(|| {
             let result = operation();
             if !gone_before {
-                // After an error too the program goes on with its ranges. Where the job has ended, the next operation tells.
+                // After an error too the program goes on with its ranges. Where the job has ended, the next operation
+                // tells.
                 let _ = self.take_pins_back();
             }
             self.node.flush_wakeups(self.slot);

@@ -1,7 +1,7 @@
 //! Engine `broadcast`: neighbouring writes of a thread go out in one datagram.
 //!
-//! Nobody is promised when another node's write is seen, so a write may wait for its neighbours: until the datagram is full,
-//! until the thread writes elsewhere or synchronises, or until the service thread's next tick.
+//! Nobody is promised when another node's write is seen, so a write may wait for its neighbours: until the datagram is
+//! full, until the thread writes elsewhere or synchronises, or until the service thread's next tick.
 
 use crate::node::Node;
 use crate::object::Object;

@@ -1,7 +1,7 @@
 //! `comem-sim`: runs the simulator over many seeds and prints the first that fails.
 //!
-//! One seed is one run, the same every time: `comem-sim --engine msi --loss 20 --seed 42 --trace` shows a failure again, step
-//! by step.
+//! One seed is one run, the same every time: `comem-sim --engine msi --loss 20 --seed 42 --trace` shows a failure
+//! again, step by step.
 
 mod teach;
 

@@ -200,8 +200,8 @@ impl State {
     /// What is wrong with this state, if anything.
     ///
     /// At most one node may write, and then no other may read; every copy that may be read has the latest value; some
-    /// node has the unit or it is on its way; every read gave a value that the unit had while the read went on; and when nothing
-    /// can happen any more, every access has come to its end.
+    /// node has the unit or it is on its way; every read gave a value that the unit had while the read went on; and
+    /// when nothing can happen any more, every access has come to its end.
     pub fn violation(&self, programs: &Programs) -> Option<&'static str> {
         if self.error.is_some() {
             return self.error;

@@ -355,8 +355,8 @@ impl<'a> Maker<'a> {
         places.into_iter().for_each(|(n, t)| self.program.threads[n][t].push(Op::Barrier(1)));
     }
 
-    /// Half of the threads put as much into a small buffer as the other half take out of it. The last two elements count how
-    /// much was put in and taken out; so no store repeats a value.
+    /// Half of the threads put as much into a small buffer as the other half take out of it. The last two elements
+    /// count how much was put in and taken out; so no store repeats a value.
     fn produce_and_consume(&mut self) {
         let places = self.places();
         let (bound, each) = (1 + self.rng.below(3), 1 + self.below(6));

@@ -1,5 +1,5 @@
-//! Litmus programs: under `owner` and `msi` no run shows an outcome that sequential consistency forbids, and under `broadcast` runs
-//! do. If they did not, the programs would prove nothing.
+//! Litmus programs: under `owner` and `msi` no run shows an outcome that sequential consistency forbids, and under
+//! `broadcast` runs do. If they did not, the programs would prove nothing.
 
 use comem_protocol::coherence::Engine;
 use comem_sim::check::litmus;

@@ -39,7 +39,8 @@ fn racing_programs_see_sequential_consistency_over_a_network_that_loses_doubles_
     pass(&Scenario { faults: lossy(), ..Scenario::default() }, 0..2000);
 }
 
-/// Two nodes that need the same two pages at once, and threads that wait for each other's stores in loops, come to their ends.
+/// Two nodes that need the same two pages at once, and threads that wait for each other's stores in loops, come to
+/// their ends.
 #[test]
 fn accesses_across_two_pages_and_threads_that_spin_come_to_their_ends() {
     for kind in [Kind::Spans, Kind::Spins] {

@@ -1,5 +1,5 @@
-//! The engines for pages over many seeds: each engine and both in one job, both kinds of memory, over whole messages and over a network that loses, doubles
-//! and reorders.
+//! The engines for pages over many seeds: each engine and both in one job, both kinds of memory, over whole messages
+//! and over a network that loses, doubles and reorders.
 
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::faults::FaultSpec;
@@ -76,8 +76,8 @@ fn nodes_of_one_thread_see_the_last_write_too() {
     }
 }
 
-/// A home shared pages around one that its only thread was waiting for, had it passed over as one that is not mapped, and what the thread wrote there was
-/// told of too late.
+/// A home shared pages around one that its only thread was waiting for, had it passed over as one that is not mapped,
+/// and what the thread wrote there was told of too late.
 #[test]
 fn what_is_written_to_a_page_that_was_mapped_early_is_told_of_although_pages_around_it_were_shared_meanwhile() {
     for engine in ENGINES {

@@ -1,4 +1,5 @@
-//! All orders of events with few delays, of small programs on pages: right with all rules, and without most of them some order is wrong.
+//! All orders of events with few delays, of small programs on pages: right with all rules, and without most of them
+//! some order is wrong.
 
 use comem_protocol::rules::{Rule, without};
 use comem_sim::pages::explore::{Explored, Ways};
@@ -27,7 +28,8 @@ fn all_orders_with_one_delay_are_right() {
     assert!(explored.runs > 60_000 && explored.taken > 0, "{explored:?}");
 }
 
-/// Programs of which some order with one delay is wrong without the rule. The others need two delays, or more of a program: `pages_mutants.rs` has all of them.
+/// Programs of which some order with one delay is wrong without the rule. The others need two delays, or more of a
+/// program: `pages_mutants.rs` has all of them.
 const FOUND_BY_ONE_DELAY: [(Rule, &str); 57] = [
     (Rule::ProtectBeforeDiff, "counter"),
     (Rule::ProtectBeforeCopyOut, "counter"),

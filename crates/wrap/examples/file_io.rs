@@ -1,5 +1,6 @@
-//! A file straight from and to shared memory: node 0 makes numbers, the last node writes them to a file and reads the file back
-//! into other shared memory, node 0 checks. Needs no care for pages under `comem run`, which preloads `libcomem_wrap.so`.
+//! A file straight from and to shared memory: node 0 makes numbers, the last node writes them to a file and reads the
+//! file back into other shared memory, node 0 checks. Needs no care for pages under `comem run`, which preloads
+//! `libcomem_wrap.so`.
 //!
 //! ```sh
 //! comem run -n 2 file_io /tmp/numbers

@@ -1,5 +1,5 @@
-//! The names that programs compiled with `_FORTIFY_SOURCE` call: the same functions, told how much room there is. What does not fit
-//! goes to the C library, which ends the program.
+//! The names that programs compiled with `_FORTIFY_SOURCE` call: the same functions, told how much room there is. What
+//! does not fit goes to the C library, which ends the program.
 
 use crate::{files, heap, paths, real, sockets, streams};
 use libc::{FILE, c_char, c_int, c_void, off_t, size_t, sockaddr, socklen_t, ssize_t};

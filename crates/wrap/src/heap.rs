@@ -7,7 +7,8 @@ use crate::errno;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The runtime's function that brings memory here: address, bytes, whether it will be written; 0 when all of it was here.
+/// The runtime's function that brings memory here: address, bytes, whether it will be written; 0 when all of it was
+/// here.
 pub type Touch = unsafe extern "C" fn(*const c_void, usize, c_int) -> c_int;
 
 /// The runtime's function that copies between lines memory (the second of them) and private memory: whether it stores
@@ -108,8 +109,8 @@ pub fn overlaps<T>(start: *const T, bytes: usize) -> bool {
     meets(&BASE, &END) || meets(&MORE_BASE, &MORE_END)
 }
 
-/// Brings memory here. `false`: it is no allocated memory of the heap, or this thread has no place in the job and there is none
-/// left; the call is then made as if nobody stood before it.
+/// Brings memory here. `false`: it is no allocated memory of the heap, or this thread has no place in the job and there
+/// is none left; the call is then made as if nobody stood before it.
 pub fn touch<T>(start: *const T, bytes: usize, way: Way) -> bool {
     if meets_lines(start, bytes) {
         // It comes when it is copied.

@@ -26,7 +26,8 @@ impl Private {
         Some(Private { start: start.cast(), bytes })
     }
 
-    /// Gives them back, `errno` as it was. (No destructor: a thread may be cancelled in the call between, which may not meet one.)
+    /// Gives them back, `errno` as it was. (No destructor: a thread may be cancelled in the call between, which may not
+    /// meet one.)
     pub fn give_back(self) {
         // SAFETY: the mapping is this value's own and is not used afterwards.
         errno::preserved(|| unsafe { libc::munmap(self.start.cast(), self.bytes) });

@@ -1,7 +1,8 @@
-//! The functions that ours stand before: what the next library in the search order (mostly the C library) calls by the same name.
+//! The functions that ours stand before: what the next library in the search order (mostly the C library) calls by the
+//! same name.
 //!
-//! All are looked up when this library is loaded, since looking up is nothing for a signal handler to do; a call that comes even
-//! earlier looks up its own.
+//! All are looked up when this library is loaded, since looking up is nothing for a signal handler to do; a call that
+//! comes even earlier looks up its own.
 
 use crate::errno;
 use libc::{

@@ -115,7 +115,8 @@ pub unsafe extern "C-unwind" fn nanosleep(time: *const timespec, left: *mut time
     unsafe { with_argument(time, |time| with_result_if(interrupted, left, |left| real::nanosleep(time, left))) }
 }
 
-/// Reads a clock. The C library reads most of them without a system call, but not those of a process's or thread's processor time.
+/// Reads a clock. The C library reads most of them without a system call, but not those of a process's or thread's
+/// processor time.
 ///
 /// # Safety
 /// As for `clock_gettime(2)`.

@@ -1,9 +1,9 @@
 //! The C library's streams.
 //!
-//! A stream has a buffer of its own, which is private, and small transfers go through it by ordinary loads and stores, which need
-//! nobody's help. Large ones, and all on a stream without a buffer, go straight between the kernel and the caller's memory: a page
-//! that is not here then ends the transfer with the stream's error mark set. These functions bring the memory here piece by piece,
-//! and take the mark back when it came from EFAULT alone.
+//! A stream has a buffer of its own, which is private, and small transfers go through it by ordinary loads and stores,
+//! which need nobody's help. Large ones, and all on a stream without a buffer, go straight between the kernel and the
+//! caller's memory: a page that is not here then ends the transfer with the stream's error mark set. These functions
+//! bring the memory here piece by piece, and take the mark back when it came from EFAULT alone.
 //!
 //! `fgets`, `getline`, `fscanf` always go through the stream's buffer, and are left alone. (Where a program's own
 //! code checks its accesses, it calls other functions than these.)

@@ -185,7 +185,8 @@ fn files_are_moved_in_pieces_each_touched_before_its_call() {
     assert!(written == part);
 }
 
-/// A page that was taken away in the midst of a call ended it early, on a pipe whose writer had no reason to expect that.
+/// A page that was taken away in the midst of a call ended it early, on a pipe whose writer had no reason to expect
+/// that.
 #[test]
 fn all_is_written_to_a_pipe_from_memory_that_nobody_can_take_away() {
     let bytes = 2 * DETOUR_BYTES + 100;

@@ -23,7 +23,8 @@ pub const PIECE_BYTES: usize = 1 << 20;
 /// Most bytes of a piece that takes the way through private memory.
 pub const DETOUR_BYTES: usize = 1 << 16;
 thread_local! {
-    /// So many bytes of a file are moved at a time: fewer, and through private memory, once that many did not stay here until the call had moved them.
+    /// So many bytes of a file are moved at a time: fewer, and through private memory, once that many did not stay here
+    /// until the call had moved them.
     static STAYS_BYTES: Cell<usize> = const { Cell::new(PIECE_BYTES) };
 }
 /// How often a page may be taken away between touch and call before the bytes make a detour.
@@ -77,7 +78,8 @@ fn keeps_messages_apart(fd: c_int) -> bool {
     known && ty != libc::SOCK_STREAM
 }
 
-/// Makes a call on a buffer that may be shared. `call` gets where, how many bytes, and how many of the buffer were moved before.
+/// Makes a call on a buffer that may be shared. `call` gets where, how many bytes, and how many of the buffer were
+/// moved before.
 ///
 /// # Safety
 /// As for the call: the buffer is memory of the program's.
@@ -89,7 +91,8 @@ pub unsafe fn transfer(
     way: Way,
     mut call: impl FnMut(*mut u8, usize, usize) -> isize,
 ) -> isize {
-    // Without bytes there is nothing to bring, and no buffer has more than an `isize` counts: the kernel says what it makes of these.
+    // Without bytes there is nothing to bring, and no buffer has more than an `isize` counts: the kernel says what it
+    // makes of these.
     if bytes == 0 || bytes > isize::MAX as usize || !heap::overlaps(start, bytes) {
         return call(start, bytes, 0);
     }
@@ -133,7 +136,8 @@ fn spans_pages(start: *const u8, bytes: usize) -> bool {
     start.addr() / PAGE_BYTES != (start.addr() + (bytes - 1)) / PAGE_BYTES
 }
 
-/// Moves piece after piece until nothing more comes. (A piece is moved in part when a page of it was taken away meanwhile.)
+/// Moves piece after piece until nothing more comes. (A piece is moved in part when a page of it was taken away
+/// meanwhile.)
 ///
 /// # Safety
 /// As for [`transfer`].
@@ -186,7 +190,8 @@ unsafe fn in_pieces(
     result
 }
 
-/// Touches and calls until the call does something else than meet EFAULT; then makes a detour with the first `detour_bytes`.
+/// Touches and calls until the call does something else than meet EFAULT; then makes a detour with the first
+/// `detour_bytes`.
 ///
 /// # Safety
 /// As for [`transfer`].

@@ -62,8 +62,9 @@ unsafe fn with_list(parts: *const iovec, count: c_int, call: impl FnOnce(*const 
     moved
 }
 
-/// As [`transfer`], for calls that move all there is of a regular file: what `call` has left, because a page was taken away in the midst of it, goes buffer by
-/// buffer with `one`, which gets where, how many bytes, and how many of all were moved before.
+/// As [`transfer`], for calls that move all there is of a regular file: what `call` has left, because a page was taken
+/// away in the midst of it, goes buffer by buffer with `one`, which gets where, how many bytes, and how many of all
+/// were moved before.
 ///
 /// # Safety
 /// As for [`transfer`].
@@ -169,8 +170,8 @@ unsafe fn shared(
     unsafe { detour(list, way, call) }
 }
 
-/// Makes the call with private memory in place of the buffers that are shared. The others stay as they are: one that is no memory at
-/// all is for the kernel to refuse.
+/// Makes the call with private memory in place of the buffers that are shared. The others stay as they are: one that is
+/// no memory at all is for the kernel to refuse.
 ///
 /// # Safety
 /// As for [`transfer`].
@@ -209,7 +210,8 @@ unsafe fn detour(list: &[iovec], way: Way, call: &mut dyn FnMut(*const iovec, c_
     moved
 }
 
-/// Fills those buffers of `list` in turn that have copies in `others`; there are `bytes` in all, or more in a message that was cut.
+/// Fills those buffers of `list` in turn that have copies in `others`; there are `bytes` in all, or more in a message
+/// that was cut.
 ///
 /// # Safety
 /// The buffers are the program's, and the call has filled so many bytes of `others`.

@@ -1,5 +1,5 @@
-//! Programs that hand shared memory to the kernel, as jobs: with the wrapper every call does its work, and without it each one fails,
-//! which shows that the memory was not there.
+//! Programs that hand shared memory to the kernel, as jobs: with the wrapper every call does its work, and without it
+//! each one fails, which shows that the memory was not there.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Feeds damaged datagrams to a node's state machines for a while, by seed: the fuzzing that needs no special toolchain.
-//! A failure prints the seed that repeats it.
+//! Feeds damaged datagrams to a node's state machines for a while, by seed: the fuzzing that needs no special
+//! toolchain. A failure prints the seed that repeats it.
 
 use clap::Parser;
 use comem_bench::fuzz::{Author, Victim};

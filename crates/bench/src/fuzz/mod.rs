@@ -1,10 +1,10 @@
 //! Feeds bytes from the network to everything that reads them, and lets nothing pass that a peer must not do: no panic,
 //! no endless memory, no message that is read one way and written another.
 //!
-//! [`Victim`] is a node with the production state machines: link, locks, flags, barrier, units of each engine, start-up.
-//! [`Victim::feed`] takes one input, which is a list of datagrams. The same function serves `comem-fuzz` (seeded, any
-//! toolchain) and the target of cargo-fuzz (`fuzz/`, guided by coverage). [`Author`] writes inputs: honest datagrams
-//! first, then damaged ones.
+//! [`Victim`] is a node with the production state machines: link, locks, flags, barrier, units of each engine,
+//! start-up. [`Victim::feed`] takes one input, which is a list of datagrams. The same function serves `comem-fuzz`
+//! (seeded, any toolchain) and the target of cargo-fuzz (`fuzz/`, guided by coverage). [`Author`] writes inputs: honest
+//! datagrams first, then damaged ones.
 
 mod author;
 mod victim;

@@ -1,4 +1,5 @@
-//! The victim's state machines: units of each engine in plain memory, locks, flags, a barrier, pages that were sent unasked.
+//! The victim's state machines: units of each engine in plain memory, locks, flags, a barrier, pages that were sent
+//! unasked.
 
 use super::NODES;
 use comem_protocol::coherence::direct::Entry;

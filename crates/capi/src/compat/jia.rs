@@ -116,7 +116,8 @@ pub extern "C" fn jia_free(address: *mut std::ffi::c_void) {
     crate::heap::comem_free(address);
 }
 
-/// Whether this host is the only one: then locks and condition variables keep nobody waiting, and programs need not pair their calls.
+/// Whether this host is the only one: then locks and condition variables keep nobody waiting, and programs need not
+/// pair their calls.
 fn alone() -> Outcome<bool> {
     Ok(job()?.nodes() == 1)
 }
@@ -272,7 +273,8 @@ pub unsafe extern "C" fn jia_recv(buffer: *mut c_char, len: c_int, from: c_int, 
     )
 }
 
-/// Sends a host's bytes to all hosts; called by all. The letters' tag is the number of the call, by which a host sees that another had another root in mind.
+/// Sends a host's bytes to all hosts; called by all. The letters' tag is the number of the call, by which a host sees
+/// that another had another root in mind.
 ///
 /// # Safety
 /// `buffer` points to `len` bytes.

@@ -1,5 +1,5 @@
-//! JIAJIA's load balancing (JIAJIA 2.1 manual, section 4.7): a loop is divided by the hosts' *power*, which is what they
-//! were given, divided by the time they computed for it.
+//! JIAJIA's load balancing (JIAJIA 2.1 manual, section 4.7): a loop is divided by the hosts' *power*, which is what
+//! they were given, divided by the time they computed for it.
 
 use crate::buffer;
 use crate::failure::{Outcome, done};

@@ -1,5 +1,5 @@
-//! The program itself in memory: a variable or function of it is named by its distance from where the program was loaded, since
-//! under address randomisation its address differs from node to node.
+//! The program itself in memory: a variable or function of it is named by its distance from where the program was
+//! loaded, since under address randomisation its address differs from node to node.
 
 use libc::{c_int, c_void, dl_iterate_phdr, dl_phdr_info};
 use std::ops::Range;

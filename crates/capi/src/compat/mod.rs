@@ -1,8 +1,9 @@
-//! Interfaces of other systems of shared memory, on Comem's: what `include/compat/jia.h`, `tmk.h` and `quarks.h` declare.
+//! Interfaces of other systems of shared memory, on Comem's: what `include/compat/jia.h`, `tmk.h` and `quarks.h`
+//! declare.
 //!
 //! Those of JIAJIA, TreadMarks and Quarks are of the kind "all nodes run `main`", with one thread in each process.
-//! Names, argument types and meaning
-//! follow what was published of each system; `docs/jiajia.md`, `docs/treadmarks.md` and `docs/quarks.md` say what differs.
+//! Names, argument types and meaning follow what was published of each system; `docs/jiajia.md`, `docs/treadmarks.md`
+//! and `docs/quarks.md` say what differs.
 //!
 //! | module | what |
 //! |---|---|

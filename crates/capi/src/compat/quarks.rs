@@ -1,9 +1,9 @@
-//! Quarks, as its own programs call it (M. Swanson, L. Stoller, J. Carter, "Making Distributed Shared Memory Simple, Yet
-//! Efficient", HIPS 1998).
+//! Quarks, as its own programs call it (M. Swanson, L. Stoller, J. Carter, "Making Distributed Shared Memory Simple,
+//! Yet Efficient", HIPS 1998).
 //!
-//! The master runs `main`; the other nodes wait in `Qk_init` for *letters*: a region was created or destroyed, a function shall
-//! be run, the job ends. A fork is a release by the master and an acquire by the node, by a flag of the node's; the end of
-//! the function is the same the other way round, by another flag.
+//! The master runs `main`; the other nodes wait in `Qk_init` for *letters*: a region was created or destroyed, a
+//! function shall be run, the job ends. A fork is a release by the master and an acquire by the node, by a flag of the
+//! node's; the end of the function is the same the other way round, by another flag.
 
 use super::load_address::LoadAddress;
 use super::tagged_messages::{TaggedMessage, TaggedMessages};
@@ -117,7 +117,8 @@ impl Quarks {
         for [name, address] in variables.as_chunks::<2>().0 {
             let place = self.image.address(*name as usize);
             if self.image.variable(place, size_of::<usize>()).is_some() {
-                // SAFETY: a variable of the program's, which it gave up to be set when it forked; nothing else runs here.
+                // SAFETY: a variable of the program's, which it gave up to be set when it forked; nothing else runs
+                // here.
                 unsafe { (place as *mut usize).write_unaligned(*address as usize) };
             }
         }
@@ -143,7 +144,8 @@ fn attend() -> Outcome<()> {
                 forks += 1;
                 thread()?.flag_wait(FlagId(FORKED | me), forks);
                 let address = QUARKS.with_borrow_mut(|quarks| quarks.forked_here(&letter))?;
-                // SAFETY: code of this program, at the address of the function without arguments that the master forked.
+                // SAFETY: code of this program, at the address of the function without arguments that the master
+                // forked.
                 let function = unsafe { std::mem::transmute::<usize, extern "C-unwind" fn()>(address) };
                 call("the function of a Qk_fork", || function());
                 thread()?.flag_set(FlagId(RETURNED | me), forks);

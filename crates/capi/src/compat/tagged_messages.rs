@@ -1,8 +1,8 @@
-//! Messages from node to node with tags, received in the order in which they were sent (as MPI's, and JIAJIA 2.1's, section 4.5),
-//! on Comem's, which come in no particular order.
+//! Messages from node to node with tags, received in the order in which they were sent (as MPI's, and JIAJIA 2.1's,
+//! section 4.5), on Comem's, which come in no particular order.
 //!
-//! A *letter* is cut into parts that fit a message. Each part says which letter of its sender's to this node it belongs to;
-//! letters are *ready* when all their parts and all earlier letters of their sender have come.
+//! A *letter* is cut into parts that fit a message. Each part says which letter of its sender's to this node it belongs
+//! to; letters are *ready* when all their parts and all earlier letters of their sender have come.
 
 use super::{argument, misuse};
 use crate::failure::Outcome;

@@ -1,5 +1,6 @@
-//! TreadMarks' interface (C. Amza and others, "TreadMarks: Shared Memory Computing on Networks of Workstations", IEEE Computer
-//! 29(2), 1996, section 2), with `Tmk_distribute`, `Tmk_errexit` and condition variables as its programs call them.
+//! TreadMarks' interface (C. Amza and others, "TreadMarks: Shared Memory Computing on Networks of Workstations", IEEE
+//! Computer 29(2), 1996, section 2), with `Tmk_distribute`, `Tmk_errexit` and condition variables as its programs call
+//! them.
 //!
 //! `Tmk_distribute` copies a variable of one process to the others. A thread of each process stores what comes at
 //! once, whatever the

@@ -1,8 +1,8 @@
 //! The program's other constructors, on nodes whose `main` does not run.
 //!
-//! Our own constructor keeps such a node from `main`, and so from the constructors that stand behind it in the program's table
-//! (`DT_INIT_ARRAY`; System V ABI, "Initialization and Termination Functions"). Those of C++ belong to the program all the same: `std::cout`
-//! is made by one of them. So they are called from ours.
+//! Our own constructor keeps such a node from `main`, and so from the constructors that stand behind it in the
+//! program's table (`DT_INIT_ARRAY`; System V ABI, "Initialization and Termination Functions"). Those of C++ belong to
+//! the program all the same: `std::cout` is made by one of them. So they are called from ours.
 
 use crate::failure::call;
 use libc::{c_char, c_int, c_void, dl_iterate_phdr, dl_phdr_info};
@@ -66,7 +66,8 @@ fn table() -> &'static [usize] {
     if found.is_empty() {
         return &[];
     }
-    // SAFETY: the program's own table, which the dynamic linker reads as addresses too; it is never written after start-up.
+    // SAFETY: the program's own table, which the dynamic linker reads as addresses too; it is never written after
+    // start-up.
     unsafe {
         std::slice::from_raw_parts(std::ptr::with_exposed_provenance(found.start), found.len() / size_of::<usize>())
     }

@@ -149,7 +149,8 @@ fn no_slot(process: &Process, outstanding: usize) -> Failure {
     })
 }
 
-/// Before the first worker of another node: pointers to the C library, in globals and everywhere, must mean the same there.
+/// Before the first worker of another node: pointers to the C library, in globals and everywhere, must mean the same
+/// there.
 fn compare_libraries(process: &Process, creator: &mut Creator) -> Outcome<()> {
     if creator.compared {
         return Ok(());
@@ -197,7 +198,8 @@ pub fn wait_for(process: &Process, n: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Tells every worker that there is no more work, those of this node too: what they ask for is under way until it is answered.
+/// Tells every worker that there is no more work, those of this node too: what they ask for is under way until it is
+/// answered.
 pub fn dismiss(process: &Process) -> Outcome<()> {
     if process.job.nodes() == 1 {
         return Ok(());

@@ -9,10 +9,11 @@
 //! | a worker | other | the node ends at once, and so the job, with this status |
 //! | a child made by `fork` | any | that process alone ends |
 //!
-//! `comem-cc` has the linker (`--wrap=exit`) bring what a program's own files call to [`exit`] here, in whatever language and with whatever headers.
-//! What a shared library calls comes to [`at_exit`], once: there, a worker of node 0 ends the job with an error if its status is 0, since it
-//! shares the process with main. The C library takes down a thread's own variables before it calls the functions registered for the exit. What
-//! is left to say for that thread is therefore said by another one, which inherits its place.
+//! `comem-cc` has the linker (`--wrap=exit`) bring what a program's own files call to [`exit`] here, in whatever
+//! language and with whatever headers. What a shared library calls comes to [`at_exit`], once: there, a worker of node
+//! 0 ends the job with an error if its status is 0, since it shares the process with main. The C library takes down a
+//! thread's own variables before it calls the functions registered for the exit. What is left to say for that thread is
+//! therefore said by another one, which inherits its place.
 
 use super::{PROCESS, Process, creator, stand_in, worker};
 use crate::failure::{Code, Failure, Outcome, report};
@@ -32,8 +33,8 @@ pub fn watch() {
     unsafe { on_exit(at_exit, std::ptr::null_mut()) };
 }
 
-/// What was registered last is called first. When main creates workers, the constructors of global objects have run: so the job ends before
-/// their destructors run, and these find all variables as they were written last.
+/// What was registered last is called first. When main creates workers, the constructors of global objects have run: so
+/// the job ends before their destructors run, and these find all variables as they were written last.
 pub fn watch_before_destructors() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(watch);
@@ -42,8 +43,8 @@ pub fn watch_before_destructors() {
 /// How long to wait for the launcher to read; it may be held up itself.
 const READ_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Lets out what the program has printed so far, and where several nodes print, waits until the launcher has read it: what others
-/// print because of what this thread does next comes behind.
+/// Lets out what the program has printed so far, and where several nodes print, waits until the launcher has read it:
+/// what others print because of what this thread does next comes behind.
 pub fn flush_output() {
     output::flush();
     if PROCESS.get().is_some_and(|process| process.job.nodes() > 1) {
@@ -74,7 +75,8 @@ fn end(status: c_int) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Where this library is linked statically, what it calls `exit` is [`exit`] as well: there the linker has another name for the C library's.
+/// Where this library is linked statically, what it calls `exit` is [`exit`] as well: there the linker has another name
+/// for the C library's.
 fn exit_of_the_c_library() -> unsafe extern "C" fn(c_int) -> ! {
     let real: usize;
     #[cfg(target_arch = "x86_64")]
@@ -126,7 +128,8 @@ pub fn exit(status: c_int) -> ! {
         stand_in::leave(process, serial);
         wait_for_the_end();
     }
-    // What the function has on this stack stays there, as far down as it got; further orders are carried out below, or where there is more room.
+    // What the function has on this stack stays there, as far down as it got; further orders are carried out below, or
+    // where there is more room.
     if stack_runs_out() {
         goes_on_as(process, (slot, serial));
     }
@@ -211,8 +214,8 @@ fn main_ends(process: &'static Process, status: c_int) {
     });
 }
 
-/// The main thread of a node other than the first has no more work. What the program registered for its end, and what C++ destroys
-/// then, is node 0's: the variables here hold pointers that mean something there.
+/// The main thread of a node other than the first has no more work. What the program registered for its end, and what
+/// C++ destroys then, is node 0's: the variables here hold pointers that mean something there.
 pub fn leave_and_exit() -> ! {
     flush_all();
     if let Err(failure) = job::leave() {

@@ -1,14 +1,15 @@
 //! The program's own variables, as they stood at CREATE.
 //!
-//! The linker script `comem_globals.ld` gathers them on pages of their own. At CREATE of a worker, node 0 takes a *version* of them: it
-//! looks at the pages that the program has touched (an untouched one is what it was when the program began, here and there, and so is one of zeros that was zero then,
-//! so hundreds
-//! of megabytes of zeros cost nothing), stores those that differ from what is stored already in shared memory, and tells the worker where
-//! each page stands. The node of the first worker lets go of its own pages and copies these.
+//! The linker script `comem_globals.ld` gathers them on pages of their own. At CREATE of a worker, node 0 takes a
+//! *version* of them: it looks at the pages that the program has touched (an untouched one is what it was when the
+//! program began, here and there, and so is one of zeros that was zero then, so hundreds of megabytes of zeros cost
+//! nothing), stores those that differ from what is stored already in shared memory, and tells the worker where each
+//! page stands. The node of the first worker lets go of its own pages and copies these.
 //!
-//! So each worker begins with the variables as they stood at *its* CREATE, also where the program changes one between two of them. Workers
-//! that share a node share its variables, as threads do: while one of them is at work, a further CREATE there brings what `main` has
-//! changed since ([`merge`]). A stored page is overwritten only while no worker is at work; otherwise a changed page gets another place.
+//! So each worker begins with the variables as they stood at *its* CREATE, also where the program changes one between
+//! two of them. Workers that share a node share its variables, as threads do: while one of them is at work, a further
+//! CREATE there brings what `main` has changed since ([`merge`]). A stored page is overwritten only while no worker is
+//! at work; otherwise a changed page gets another place.
 
 use super::{Process, locked, merge, pointers};
 use crate::failure::{Code, Failure, Outcome};
@@ -194,7 +195,8 @@ impl Variables {
         Ok(runs)
     }
 
-    /// Whether a page that the program has touched holds zeros, and would if it had not: workers find it so without being told.
+    /// Whether a page that the program has touched holds zeros, and would if it had not: workers find it so without
+    /// being told.
     fn is_as_nobody_touched_it(&self, page: usize) -> bool {
         let address = self.range.start + page * PAGE;
         // SAFETY: a whole page of the program's variables, and present; `main` is here and not there.
@@ -217,17 +219,19 @@ impl Variables {
             _ => take_pages(job, store, 1)?,
         };
         store.old.extend(before.filter(|before| *before != place));
-        // SAFETY: both are whole pages, of the program's variables and of the store; no version at work names this place.
+        // SAFETY: both are whole pages, of the program's variables and of the store; no version at work names this
+        // place.
         unsafe { std::ptr::copy_nonoverlapping(from, place as *mut u8, PAGE) };
         store.places.insert(page, place);
         Ok(place)
     }
 
-    /// On a worker's node, which has the variables as they were in `before` or as its workers have changed them since: makes them what they
-    /// were in `version`.
+    /// On a worker's node, which has the variables as they were in `before` or as its workers have changed them since:
+    /// makes them what they were in `version`.
     ///
     /// # Safety
-    /// Node 0 wrote both versions. While nobody is at work, no thread of this process uses the program's variables meanwhile.
+    /// Node 0 wrote both versions. While nobody is at work, no thread of this process uses the program's variables
+    /// meanwhile.
     pub unsafe fn bring(&self, before: &Version, version: &Version) -> Outcome<()> {
         if version.number <= before.number {
             return Ok(());
@@ -248,7 +252,8 @@ impl Variables {
     /// # Safety
     /// Node 0 wrote the version, and no thread of this process uses the program's variables meanwhile.
     unsafe fn install(&self, version: &Version) {
-        // SAFETY: whole pages of the program's own variables: anonymous ones become zero, those of the file what the file says.
+        // SAFETY: whole pages of the program's own variables: anonymous ones become zero, those of the file what the
+        // file says.
         unsafe { libc::madvise(self.range.start as *mut libc::c_void, self.range.len(), libc::MADV_DONTNEED) };
         for index in 0..version.runs {
             // SAFETY: the table has so many runs; each names pages of the store and as many of the variables.
@@ -260,7 +265,8 @@ impl Variables {
         }
     }
 
-    /// Workers are at work here: brings what is different between two versions, but for what they have changed themselves.
+    /// Workers are at work here: brings what is different between two versions, but for what they have changed
+    /// themselves.
     ///
     /// # Safety
     /// Node 0 wrote both versions.
@@ -308,7 +314,8 @@ pub fn pages_that_are(bits: u64, range: &Range<usize>) -> Outcome<Vec<usize>> {
     Ok(touched)
 }
 
-/// Once: the program was linked without the script. It may have no variables that its workers need, so this is no error.
+/// Once: the program was linked without the script. It may have no variables that its workers need, so this is no
+/// error.
 fn say_that_variables_stay_behind() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     let what = "the program's variables are not on pages of their own, so workers on other nodes do not find in them what main has set; link it with comem-cc";

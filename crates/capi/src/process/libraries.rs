@@ -1,8 +1,9 @@
-//! Whether every node has the same libraries at the same addresses: then pointers to the C library's things (`stdout`, functions),
-//! and to the program's, mean the same everywhere.
+//! Whether every node has the same libraries at the same addresses: then pointers to the C library's things (`stdout`,
+//! functions), and to the program's, mean the same everywhere.
 //!
-//! Address randomisation would put libraries elsewhere in each process, so a process that is one of several switches it off and
-//! executes itself once more, before `main`. The limit of the stack's size moves libraries too; a difference there is reported.
+//! Address randomisation would put libraries elsewhere in each process, so a process that is one of several switches it
+//! off and executes itself once more, before `main`. The limit of the stack's size moves libraries too; a difference
+//! there is reported.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -10,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 /// Set for the second execution, so that there is no third.
 const AGAIN: &str = "COMEM_EXECUTED_AGAIN";
 
-/// Switches address randomisation off and executes this program once more, if it is one of several nodes; returns if there is nothing
-/// to do, or it cannot be done: then the comparison at CREATE finds out.
+/// Switches address randomisation off and executes this program once more, if it is one of several nodes; returns if
+/// there is nothing to do, or it cannot be done: then the comparison at CREATE finds out.
 ///
 /// # Safety
 /// `argv` is what `main` will get, or null; no other thread runs.

@@ -1,8 +1,8 @@
 //! Variables that `main` has changed between two CREATEs, and workers of the node meanwhile.
 //!
-//! Threads would see what `main` writes at once, and write the same variables. So what differs between two versions goes into the node's
-//! variables under its workers' eyes: every half of a word (four bytes) that they have left as it was handed out. What they have changed
-//! stays, as it would if they had written it a moment later.
+//! Threads would see what `main` writes at once, and write the same variables. So what differs between two versions
+//! goes into the node's variables under its workers' eyes: every half of a word (four bytes) that they have left as it
+//! was handed out. What they have changed stays, as it would if they had written it a moment later.
 
 use super::globals::PAGE;
 use libc::{c_int, c_void, dl_iterate_phdr, dl_phdr_info};
@@ -16,7 +16,8 @@ pub type Page = [u64; WORDS];
 /// A page that threads use meanwhile.
 pub type Now = [AtomicU64; WORDS];
 
-/// Whether two pages hold the same. AddressSanitizer would not let the C library's comparison pass over the gaps between variables.
+/// Whether two pages hold the same. AddressSanitizer would not let the C library's comparison pass over the gaps
+/// between variables.
 pub fn same(one: &Page, other: &Page) -> bool {
     const LINE: usize = 64;
     let differ = |(a, b): (&[u64], &[u64])| a.iter().zip(b).fold(0, |bits, (a, b)| bits | a ^ b) != 0;
@@ -39,7 +40,8 @@ pub fn change(now: &Now, old: &Page, new: &Page) {
     }
 }
 
-/// Where the first values of variables stand in the program's file: their part of a segment (System V ABI, "Program Header").
+/// Where the first values of variables stand in the program's file: their part of a segment (System V ABI, "Program
+/// Header").
 #[derive(Clone, Copy, Default, Debug)]
 pub struct FilePart {
     /// An address in the segment.

@@ -1,9 +1,9 @@
 //! The process model of PARMACS: what `include/compat/comem_parmacs.h` declares.
 //!
-//! Node 0 runs `main`. The other nodes start the program too, but a constructor keeps them from `main`: their threads wait for work,
-//! run the functions that CREATE names, and end when node 0 does. Everything is told through what programs have as well: orders stand in
-//! shared memory, and semaphores of reserved names say that one is there, so CREATE is a release and the start of a worker
-//! an acquire, and the other way round at the end.
+//! Node 0 runs `main`. The other nodes start the program too, but a constructor keeps them from `main`: their threads
+//! wait for work, run the functions that CREATE names, and end when node 0 does. Everything is told through what
+//! programs have as well: orders stand in shared memory, and semaphores of reserved names say that one is there, so
+//! CREATE is a release and the start of a worker an acquire, and the other way round at the end.
 //!
 //! | module | what |
 //! |---|---|
@@ -167,8 +167,8 @@ fn start(globals: globals::Variables, other_constructors: impl FnOnce()) -> Outc
 /// Joins the job before `main`; returns on node 0 alone.
 ///
 /// # Safety
-/// `argc`, `argv` and `envp` are what the calling constructor got; `globals` and `globals_end` are null or enclose whole pages of the program's
-/// own variables; `constructor` is the caller or null.
+/// `argc`, `argv` and `envp` are what the calling constructor got; `globals` and `globals_end` are null or enclose
+/// whole pages of the program's own variables; `constructor` is the caller or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_process_start_(
     argc: c_int,

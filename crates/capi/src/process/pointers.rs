@@ -1,5 +1,5 @@
-//! `--check-pointers`: at CREATE, variables of the program and words of shared memory that point to what only node 0 has: its private memory,
-//! its stack, its arguments, libraries that it has loaded since it began.
+//! `--check-pointers`: at CREATE, variables of the program and words of shared memory that point to what only node 0
+//! has: its private memory, its stack, its arguments, libraries that it has loaded since it began.
 //!
 //! What looks like a pointer may be a number, so this is asked for, not done always, and says only what it has seen.
 
@@ -34,8 +34,8 @@ pub fn wanted() -> bool {
     std::env::var("COMEM_CHECK_POINTERS").is_ok_and(|on| matches!(on.as_str(), "on" | "1" | "true"))
 }
 
-/// Memory that only this process has: every private mapping that can be written, but for what the program and its libraries brought
-/// with them, which is at the same addresses on every node.
+/// Memory that only this process has: every private mapping that can be written, but for what the program and its
+/// libraries brought with them, which is at the same addresses on every node.
 struct Private {
     /// In order, with what they are.
     mappings: Vec<(Range<usize>, &'static str)>,
@@ -80,8 +80,8 @@ fn private_mapping(line: &str) -> Option<(Range<usize>, &'static str)> {
     private.then_some((range, what))
 }
 
-/// The program's and its libraries' own memory, and this thread's variables. The kernel makes one mapping of it and of what `mmap`
-/// gave beside it, so it has to be asked for.
+/// The program's and its libraries' own memory, and this thread's variables. The kernel makes one mapping of it and of
+/// what `mmap` gave beside it, so it has to be asked for.
 #[derive(Default)]
 struct Brought {
     segments: Vec<Range<usize>>,
@@ -210,7 +210,8 @@ impl Symbols {
     }
 }
 
-/// The objects of an ELF file's symbol table (System V ABI, "Symbol Table"); `None` where the file is not what it should be.
+/// The objects of an ELF file's symbol table (System V ABI, "Symbol Table"); `None` where the file is not what it
+/// should be.
 fn symbols(file: &[u8]) -> Option<Vec<(Range<usize>, String)>> {
     const OBJECT: u8 = 1;
     const SYMBOL_TABLE: usize = 2;

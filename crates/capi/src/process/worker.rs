@@ -1,4 +1,5 @@
-//! A worker's side: it waits for an order, takes the globals that belong to it, runs the function, and says that it is done.
+//! A worker's side: it waits for an order, takes the globals that belong to it, runs the function, and says that it is
+//! done.
 
 use super::control::Order;
 use super::{Process, Work, exit, locked, semaphore};
@@ -58,8 +59,8 @@ pub fn go_on(process: &'static Process, slot: usize, serial: u64) -> Outcome<()>
     serve_as(&thread, process, slot)
 }
 
-/// The thread has been found before the last order was done: afterwards the job may be over for this process before the thread looks for its
-/// next order.
+/// The thread has been found before the last order was done: afterwards the job may be over for this process before the
+/// thread looks for its next order.
 fn serve_as(thread: &Thread, process: &'static Process, slot: usize) -> Outcome<()> {
     loop {
         thread.try_sem_wait(semaphore::order(slot))?;
@@ -70,7 +71,8 @@ fn serve_as(thread: &Thread, process: &'static Process, slot: usize) -> Outcome<
         {
             // Who comes first brings the node's globals to where they were at CREATE.
             let mut version = locked(&process.version);
-            // SAFETY: node 0 wrote the versions before the order. Where the node was idle, no worker of it is at work before this.
+            // SAFETY: node 0 wrote the versions before the order. Where the node was idle, no worker of it is at work
+            // before this.
             unsafe { process.globals.bring(&version, &order.version)? };
             *version = version.later(order.version);
         }

@@ -24,8 +24,9 @@ pub fn scratch() -> PathBuf {
     dir
 }
 
-/// The directory with libcomem.so and the command `comem`, built in the profile and target directory of this test: Cargo builds no shared library, and no
-/// other package's binary, for tests. Both at once: what each wants of common libraries by itself would have these built once more.
+/// The directory with libcomem.so and the command `comem`, built in the profile and target directory of this test:
+/// Cargo builds no shared library, and no other package's binary, for tests. Both at once: what each wants of common
+/// libraries by itself would have these built once more.
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

@@ -1,7 +1,8 @@
 //! `comem bench nautilus`: Table 1 of the Nautilus paper on this machine. Four programs in four variants (write
 //! detection off and on, units of one and two pages), each with its speed-up over the sequential program, the signals
-//! taken (SG) and the pages requested (gp), beside the paper's figures. The paper counts a node's own signals, and
-//! as it seems requests (JIAJIA's, of all nodes, are several times as many), so the node that has the most of each stands in the table.
+//! taken (SG) and the pages requested (gp), beside the paper's figures. The paper counts a node's own signals, and as
+//! it seems requests (JIAJIA's, of all nodes, are several times as many), so the node that has the most of each stands
+//! in the table.
 //!
 //! The paper's figures are those of eight PCs (K6 at 233 MHz, 100 Mbit/s Ethernet behind a hub), so counts and ratios
 //! between variants can be compared, times cannot. Sizes there: EP 2^24; LU 1792 x 1792; Water 1728 molecules, 25
@@ -153,7 +154,8 @@ fn workloads(named: Option<&Path>) -> Outcome<PathBuf> {
     })
 }
 
-/// Where workloads are, seen from the folder of `comem`: installed with it, built with it, or built in the working directory.
+/// Where workloads are, seen from the folder of `comem`: installed with it, built with it, or built in the working
+/// directory.
 fn usual_folders(beside: &Path) -> Vec<PathBuf> {
     let around = ["workloads", "../workloads", "../../out/workloads"].map(|folder| beside.join(folder));
     around.into_iter().chain([PathBuf::from("out/workloads")]).collect()

@@ -69,8 +69,8 @@ pub fn main(args: &CompareArgs) -> Outcome<i32> {
     Ok(if good { exit::SUCCESS } else { exit::DIFFERENCE })
 }
 
-/// Refuses what no run could start with, before the first one: it may take hours. What goes with which detector shows for the engines that were named;
-/// those that are not depend on what the program shares.
+/// Refuses what no run could start with, before the first one: it may take hours. What goes with which detector shows
+/// for the engines that were named; those that are not depend on what the program shares.
 fn check(args: &CompareArgs, base: &Setup) -> Outcome<()> {
     for engine in &args.engines {
         args.detectors.iter().try_for_each(|detector| engine.check_with(detector))?;

@@ -1,5 +1,5 @@
-//! A log that keeps nobody waiting: a thread writes its lines. Who reads them may be slow, stopped or not there at all; what then finds no room is
-//! counted, and the count is told when there is room again.
+//! A log that keeps nobody waiting: a thread writes its lines. Who reads them may be slow, stopped or not there at all;
+//! what then finds no room is counted, and the count is told when there is room again.
 
 use crate::failure::Outcome;
 use crate::sys;

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! The tags are keyed, so that a daemon stays silent towards anyone without the key; an Ask is longer than its answer,
-//! so that nobody gains by making a daemon send to a third party. The Noise handshake (NNpsk0: AEAD from the first byte,
-//! fresh keys for the answer) has the caller's nonce and the challenge as its prologue: it opens for no other pair.
+//! so that nobody gains by making a daemon send to a third party. The Noise handshake (NNpsk0: AEAD from the first
+//! byte, fresh keys for the answer) has the caller's nonce and the challenge as its prologue: it opens for no other
+//! pair.
 
 use super::key::SharedKey;
 use crate::failure::Failure;

@@ -7,7 +7,8 @@
 //!                                                          its own time (u64, nanoseconds), then zeros
 //! ```
 //!
-//! Whether long packets get through is tried in both directions: requests are as long as a packet may be then, and answers take several.
+//! Whether long packets get through is tried in both directions: requests are as long as a packet may be then, and
+//! answers take several.
 
 use crate::failure::{Failure, Outcome};
 use crate::sys;
@@ -39,7 +40,8 @@ const ROUNDS: usize = 1000;
 const LONG_ROUNDS: usize = 100;
 /// Where one in so many answers is lost, nobody can work.
 const LOST_ONE_IN: usize = 4;
-/// Packets that may get through where larger ones do not: room for what tunnels add, what every way of IPv6 takes, and the least that Comem needs.
+/// Packets that may get through where larger ones do not: room for what tunnels add, what every way of IPv6 takes, and
+/// the least that Comem needs.
 const SAFE_MTUS: [usize; 3] = [1400, 1280, *MTUS.start()];
 /// A lost datagram is given up after so long.
 const LOSS_WAIT: Duration = Duration::from_millis(100);
@@ -412,7 +414,8 @@ mod tests {
         assert_eq!(measured.obstacle(), None, "{measured:?}");
     }
 
-    /// What is measured between two ends, where packets of more than so many bytes are dropped on the way there, and on the way back.
+    /// What is measured between two ends, where packets of more than so many bytes are dropped on the way there, and on
+    /// the way back.
     fn measured_through(there_max: usize, back_max: usize) -> Measured {
         let lo = choose(None, Reach::ThisHost).unwrap();
         let socket = std::net::UdpSocket::bind((lo.address, 0)).unwrap();

@@ -1,11 +1,10 @@
 //! Where the processes of a foreign job learn node zero's address: a file that node zero leaves for the others.
 //!
-//! A file left over from an earlier job of the same name must not mislead. So a file counts while the process that wrote
-//! it lives (which only processes of the same host can tell), or while it is young by the clock of its own file system;
-//! and each process takes part in a meeting once: where the same process manager has `comem exec` run several times, one
-//! after the other, it leaves a mark, and waits for the next file. Whoever reads last removes the file, which may
-//! hold the job's
-//! key, and the marks: then nothing is left of a meeting.
+//! A file left over from an earlier job of the same name must not mislead. So a file counts while the process that
+//! wrote it lives (which only processes of the same host can tell), or while it is young by the clock of its own file
+//! system; and each process takes part in a meeting once: where the same process manager has `comem exec` run several
+//! times, one after the other, it leaves a mark, and waits for the next file. Whoever reads last removes the file,
+//! which may hold the job's key, and the marks: then nothing is left of a meeting.
 
 use super::place::Place;
 use crate::control::{key_from_hex, key_to_hex};

@@ -9,7 +9,8 @@
 //! | Slurm, several hosts | the first host of the step's list, and a port that follows from job and step |
 //! | anything else | node zero leaves it in a file of a directory that all hosts share (`--rendezvous`, `~/.comem`) |
 //!
-//! Processes on one host take the backbone that node zero left with its address: what it settled on where none was named.
+//! Processes on one host take the backbone that node zero left with its address: what it settled on where none was
+//! named.
 //!
 //! Then the process becomes the program, with the same variables that `comem run` gives and `COMEM_ZERO`. The job's key
 //! travels in an inherited memory file. On one host it is a random one out of the meeting file; on several it follows

@@ -6,8 +6,9 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The parts of the time: the first five are those of the application threads and add up to their lifetimes (HLRC on UDP,
-/// figure 8); with the sixth, in which a thread was not there, to threads times wall time; the last is the service thread's own work, beside them.
+/// The parts of the time: the first five are those of the application threads and add up to their lifetimes (HLRC on
+/// UDP, figure 8); with the sixth, in which a thread was not there, to threads times wall time; the last is the service
+/// thread's own work, beside them.
 pub const PARTS: [&str; 7] = ["compute", "fetch", "lock", "barrier", "protocol", "idle", "service"];
 /// How many of [`PARTS`] are the application threads'.
 pub const THREAD_PARTS: usize = 6;
@@ -420,7 +421,8 @@ fn read_regions(nodes: &[Value]) -> Vec<Region> {
     regions
 }
 
-/// Of the names that nodes have for a region the best is taken: the program's own, then where it was allocated, then its place.
+/// Of the names that nodes have for a region the best is taken: the program's own, then where it was allocated, then
+/// its place.
 fn how_named(by: &str) -> u8 {
     match by {
         "page" => 1,

@@ -177,7 +177,8 @@ fn left_out(all: usize, shown: usize) -> String {
     if all > shown { format!("  and {} more (--rows {all})\n", all - shown) } else { String::new() }
 }
 
-/// Pages that several nodes wrote in one interval at different bytes: what to move apart, the most often written so first.
+/// Pages that several nodes wrote in one interval at different bytes: what to move apart, the most often written so
+/// first.
 fn false_sharing(run: &Run, rows: usize) -> String {
     let mut pages: Vec<_> =
         run.regions.iter().flat_map(|r| r.false_sharing.iter().map(move |(offset, page)| (r, *offset, page))).collect();

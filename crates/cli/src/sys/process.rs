@@ -128,7 +128,8 @@ pub fn kill_group(leader: u32, signal: i32) {
     unsafe { libc::kill(-(leader as libc::pid_t), signal) };
 }
 
-/// Sends `signal` to those processes of the group that `leader` leads which catch it: whoever does not would be ended by what only asks.
+/// Sends `signal` to those processes of the group that `leader` leads which catch it: whoever does not would be ended
+/// by what only asks.
 pub fn ask_group(leader: u32, signal: i32) {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -178,8 +179,9 @@ fn environment(pid: u32) -> Vec<u8> {
     environment_by(read, || has_ended(pid), || std::thread::sleep(Duration::from_millis(1)))
 }
 
-/// As [`environment`]. A process that is just exchanging its program has neither environment nor arguments for a moment, which is long where other
-/// processes have the cores; one that keeps having arguments alone began without an environment.
+/// As [`environment`]. A process that is just exchanging its program has neither environment nor arguments for a
+/// moment, which is long where other processes have the cores; one that keeps having arguments alone began without an
+/// environment.
 fn environment_by(read: impl Fn(&str) -> Vec<u8>, has_ended: impl Fn() -> bool, wait: impl Fn()) -> Vec<u8> {
     const LOOKS: u32 = 5_000;
     const ENOUGH: u32 = 20;

@@ -17,10 +17,12 @@ const SHORT_RUN: usize = 15;
 const LISTED_RUNS_MAX: usize = 255;
 /// What the form of patterns takes at least.
 const PATTERN_LEAST: usize = 16;
-/// Where another form takes no more, that of patterns is not tried: to find what is usual takes as long as to compare the page.
+/// Where another form takes no more, that of patterns is not tried: to find what is usual takes as long as to compare
+/// the page.
 const PATTERN_TRIED: usize = 48;
 
-/// The first changed byte at or behind `at`, or the first unchanged one (`flip` all ones); the page's end if there is none.
+/// The first changed byte at or behind `at`, or the first unchanged one (`flip` all ones); the page's end if there is
+/// none.
 fn find(masks: &Masks, at: usize, flip: u64) -> usize {
     let mut from = at % 64;
     for (chunk, mask) in masks.iter().enumerate().skip(at / 64) {

@@ -1,7 +1,7 @@
 //! The loops over a page's bytes, for each kind of processor: compare, gather, scatter.
 //!
-//! Memory that others may be writing is loaded and stored by volatile accesses or by instructions that the compiler cannot
-//! see into, each once; the twin, the masks and the encoded bytes are ours alone.
+//! Memory that others may be writing is loaded and stored by volatile accesses or by instructions that the compiler
+//! cannot see into, each once; the twin, the masks and the encoded bytes are ours alone.
 
 use super::BadDiff;
 use super::encoding::{self, Reader};
@@ -64,7 +64,8 @@ impl Kernel {
         Kernel::all().next_back().unwrap_or(Kernel::Portable)
     }
 
-    /// Compares the page at `now` with its twin, marks what differs, and brings the twin up to date. Returns the number of marks.
+    /// Compares the page at `now` with its twin, marks what differs, and brings the twin up to date. Returns the number
+    /// of marks.
     ///
     /// # Safety
     /// A page is readable at `now`; the kernel works on this processor.
@@ -134,7 +135,8 @@ impl Kernel {
     /// Stores bytes to the marked places of the page at `target`, and nothing anywhere else.
     ///
     /// # Safety
-    /// A page is writable at `target`; `bytes` has as many bytes as `masks` has marks; the kernel works on this processor.
+    /// A page is writable at `target`; `bytes` has as many bytes as `masks` has marks; the kernel works on this
+    /// processor.
     pub unsafe fn scatter(self, target: *mut u8, masks: &Masks, bytes: &[u8]) {
         debug_assert_eq!(bytes.len(), masks.iter().map(|mask| mask.count_ones() as usize).sum());
         // SAFETY: the caller's promises.
@@ -537,7 +539,8 @@ mod x86 {
             }
             let (these, rest) = bytes.split_at(mask.count_ones() as usize);
             bytes = rest;
-            // SAFETY: loads `these` alone. The masked store writes the marked bytes alone: the others are neither read nor written.
+            // SAFETY: loads `these` alone. The masked store writes the marked bytes alone: the others are neither read
+            // nor written.
             unsafe {
                 let known = u64::MAX >> (64 - these.len());
                 let packed = _mm512_maskz_loadu_epi8(known, these.as_ptr().cast());
@@ -556,7 +559,8 @@ mod x86 {
             if *mask == 0 {
                 continue;
             }
-            // SAFETY: loads 64 bytes of the page. The masked store writes the marked bytes alone: the others are neither read nor written.
+            // SAFETY: loads 64 bytes of the page. The masked store writes the marked bytes alone: the others are
+            // neither read nor written.
             unsafe {
                 let bytes = _mm512_loadu_si512(bytes.as_ptr().cast());
                 asm!("vmovdqu8 [{to}] {{{mask}}}, {bytes}", to = in(reg) target.add(chunk * 64), mask = in(kreg) *mask,

@@ -4,11 +4,11 @@
 //! (multiple-writer protocols; HLRC, Nautilus). So a diff holds the changed bytes and no other, and applying it stores
 //! these bytes and no other, because a thread at the home may be writing the byte beside them.
 //!
-//! A unit is compared page by page. One pass loads each word of the page once, compares it with the twin, and makes it the new
-//! twin; it leaves one bit for each byte (`kernel::Masks`). The encoding (`encoding`) is made from these
-//! bits and from the new twin, so what is sent, what is compared and what later diffs are compared with cannot
-//! differ, however busily others write. The pass exists three times, in AVX-512, AVX2 and plain Rust (`kernel`); the bytes
-//! are the same.
+//! A unit is compared page by page. One pass loads each word of the page once, compares it with the twin, and makes it
+//! the new twin; it leaves one bit for each byte (`kernel::Masks`). The encoding (`encoding`) is made from these bits
+//! and from the new twin, so what is sent, what is compared and what later diffs are compared with cannot differ,
+//! however busily others write. The pass exists three times, in AVX-512, AVX2 and plain Rust (`kernel`); the bytes are
+//! the same.
 //!
 //! ```text
 //! diff   = pages - 1 : u8, page...                      pages in ascending order; a unit has 1 to 256
@@ -25,8 +25,8 @@
 //! line   = words : u8, masks                             which of its 8-byte words are not as usual; one byte for each
 //! ```
 //!
-//! Numbers are little-endian. Counters of 4 bytes each, of which the lowest changes, are what form 4 is for. The shortest form is taken. Heads that no maker writes (runs that touch each other, bits that
-//! say nothing) are refused.
+//! Numbers are little-endian. Counters of 4 bytes each, of which the lowest changes, are what form 4 is for. The
+//! shortest form is taken. Heads that no maker writes (runs that touch each other, bits that say nothing) are refused.
 
 mod encoding;
 mod kernel;
@@ -73,8 +73,8 @@ impl fmt::Display for BadDiff {
 
 impl std::error::Error for BadDiff {}
 
-/// Compares `twin.len()` bytes at `now` with `twin`, appends the encoded diff to `out`, and brings `twin` up to date. Other
-/// threads may be writing meanwhile: each word is read once. Returns the count of changed bytes; at 0 nothing was
+/// Compares `twin.len()` bytes at `now` with `twin`, appends the encoded diff to `out`, and brings `twin` up to date.
+/// Other threads may be writing meanwhile: each word is read once. Returns the count of changed bytes; at 0 nothing was
 /// appended.
 ///
 /// # Panics
@@ -127,7 +127,8 @@ unsafe fn make_by(kernel: Kernel, now: *const u8, twin: &mut [u8], out: &mut Vec
     total
 }
 
-/// Brings `twin` up to date with `twin.len()` bytes at `now`, as [`make`] does, for who need not know what changed. Gives whether anything did.
+/// Brings `twin` up to date with `twin.len()` bytes at `now`, as [`make`] does, for who need not know what changed.
+/// Gives whether anything did.
 ///
 /// # Panics
 /// When the twin is not whole pages.
@@ -198,7 +199,8 @@ unsafe fn apply_by(kernel: Kernel, target: *mut u8, len: usize, encoded: &[u8]) 
     Ok(())
 }
 
-/// Brings a unit up to date: what in `bytes` differs from `twin` is stored at `target` and in the twin, and nothing else.
+/// Brings a unit up to date: what in `bytes` differs from `twin` is stored at `target` and in the twin, and nothing
+/// else.
 ///
 /// # Panics
 /// When `bytes` and the twin differ in length, or are not whole pages.
@@ -227,16 +229,17 @@ unsafe fn renew_by(kernel: Kernel, target: *mut u8, twin: &mut [u8], bytes: &[u8
     }
 }
 
-/// Compares `twin.len()` bytes at `now` with `twin`, stores what differs at `target` and in the twin, and nothing else: [`make`] and [`apply`] in one,
-/// without an encoding between them. Other threads may be writing at `now` meanwhile: each word is read once. `changed` is told of each page of the
-/// unit that changed, with one bit for each byte. Returns the count of changed bytes.
+/// Compares `twin.len()` bytes at `now` with `twin`, stores what differs at `target` and in the twin, and nothing else:
+/// [`make`] and [`apply`] in one, without an encoding between them. Other threads may be writing at `now` meanwhile:
+/// each word is read once. `changed` is told of each page of the unit that changed, with one bit for each byte. Returns
+/// the count of changed bytes.
 ///
 /// # Panics
 /// When the twin is not 1 to 256 whole pages.
 ///
 /// # Safety
-/// `now .. now + twin.len()` is readable and `target .. target + twin.len()` writable. Others may use the bytes at `target` meanwhile; they see each
-/// changed byte old or new.
+/// `now .. now + twin.len()` is readable and `target .. target + twin.len()` writable. Others may use the bytes at
+/// `target` meanwhile; they see each changed byte old or new.
 pub unsafe fn put(
     now: *const u8,
     twin: &mut [u8],

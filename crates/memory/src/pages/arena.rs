@@ -17,13 +17,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The process has as many separate mappings as the system permits (`vm.max_map_count`), so `mprotect` cannot give one more
-/// stretch of pages a permission of its own.
+/// The process has as many separate mappings as the system permits (`vm.max_map_count`), so `mprotect` cannot give one
+/// more stretch of pages a permission of its own.
 ///
-/// Only under [`Detector::Mprotect`]. It comes as the inner error of an [`io::Error`]; [`TooManyRanges::is`] finds it. The
-/// range may then be changed in part. The way out is to coarsen: [`Arena::unmap`] a wide range that begins and ends where
-/// permissions change anyway (the whole arena, at worst), which merges its mappings into one, and let the pages fault
-/// in again; data is in the file and stays there.
+/// Only under [`Detector::Mprotect`]. It comes as the inner error of an [`io::Error`]; [`TooManyRanges::is`] finds it.
+/// The range may then be changed in part. The way out is to coarsen: [`Arena::unmap`] a wide range that begins and ends
+/// where permissions change anyway (the whole arena, at worst), which merges its mappings into one, and let the pages
+/// fault in again; data is in the file and stays there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyRanges {
     /// The system's limit.
@@ -63,8 +63,8 @@ enum Mechanism {
     Mprotect,
 }
 
-/// One memory file mapped twice: the application's view, with faults, at a given address; the service view, always readable
-/// and writable, anywhere.
+/// One memory file mapped twice: the application's view, with faults, at a given address; the service view, always
+/// readable and writable, anywhere.
 #[derive(Debug)]
 pub struct Arena {
     /// Dropped first: no fault can come any more when the rest goes.
@@ -84,8 +84,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Reserves `bytes` bytes (a multiple of the page, up to 16 TiB less one page) with the application's view exactly at
-    /// `base`. All pages are unmapped and zero, and cost nothing until they are touched.
+    /// Reserves `bytes` bytes (a multiple of the page, up to 16 TiB less one page) with the application's view exactly
+    /// at `base`. All pages are unmapped and zero, and cost nothing until they are touched.
     ///
     /// A child made by `fork` does not have the application's view.
     ///
@@ -152,7 +152,8 @@ impl Arena {
         self.app.start()
     }
 
-    /// Whether the application's view of these pages is mapped, by whomever: false where the program has unmapped some of it.
+    /// Whether the application's view of these pages is mapped, by whomever: false where the program has unmapped some
+    /// of it.
     pub fn is_mapped(&self, pages: &Range<u32>) -> bool {
         let (start, count) = (self.base() + pages.start as usize * PAGE_BYTES, pages.len());
         let mut residence = vec![0_u8; count];
@@ -199,8 +200,8 @@ impl Arena {
         Ok((pages.start as usize * PAGE_BYTES, pages.len() * PAGE_BYTES))
     }
 
-    /// Makes pages readable; a write is noted ([`Arena::notes_writes`]) or faults. They may have been unmapped or mapped, and are
-    /// clean afterwards: what was written and not collected is forgotten.
+    /// Makes pages readable; a write is noted ([`Arena::notes_writes`]) or faults. They may have been unmapped or
+    /// mapped, and are clean afterwards: what was written and not collected is forgotten.
     ///
     /// # Errors
     /// [`TooManyRanges`] under `mprotect`; `InvalidInput` for pages outside; else what the system refused.
@@ -208,8 +209,8 @@ impl Arena {
         self.map(pages, false)
     }
 
-    /// Makes pages readable and writable. Where writes are noted, they count as written at the next [`Arena::collect`], whether or not
-    /// anybody writes.
+    /// Makes pages readable and writable. Where writes are noted, they count as written at the next [`Arena::collect`],
+    /// whether or not anybody writes.
     ///
     /// # Errors
     /// As for [`Arena::map_read`].
@@ -234,8 +235,8 @@ impl Arena {
         })
     }
 
-    /// Walks the part from byte `at` on: absent entries are made, holes of the file filled, and where entries were there already their
-    /// protection is changed afterwards, in one call.
+    /// Walks the part from byte `at` on: absent entries are made, holes of the file filled, and where entries were
+    /// there already their protection is changed afterwards, in one call.
     fn map_entries(&self, uffd: BorrowedFd<'_>, part: &Part<'_>, mut at: usize, protected: bool) -> io::Result<()> {
         let (start, in_file, end) = (part.address(), part.pages.start as usize * PAGE_BYTES, part.bytes());
         let mut filled = false;
@@ -266,8 +267,9 @@ impl Arena {
         matches!(self.mechanism, Mechanism::Userfault { .. })
     }
 
-    /// Gives pages that are not mapped these bytes, and maps them as [`Arena::map_read`] does: in one call up to the first page that has memory
-    /// already. Threads may load and store before this returns, so a copy of the bytes must have been made if one is wanted.
+    /// Gives pages that are not mapped these bytes, and maps them as [`Arena::map_read`] does: in one call up to the
+    /// first page that has memory already. Threads may load and store before this returns, so a copy of the bytes must
+    /// have been made if one is wanted.
     ///
     /// # Errors
     /// As for [`Arena::map_read`]; `InvalidInput` also for too few bytes.
@@ -280,7 +282,8 @@ impl Arena {
             return Ok(());
         }
         let (offset, len) = self.bytes_of(&rest)?;
-        // SAFETY: the pages lie within the service view, and no thread can see them as they are not mapped; there are as many bytes.
+        // SAFETY: the pages lie within the service view, and no thread can see them as they are not mapped; there are
+        // as many bytes.
         unsafe { crate::copy::pages(bytes[done as usize * PAGE_BYTES..].as_ptr(), self.service().add(offset), len) };
         self.map_read(rest)
     }
@@ -294,7 +297,8 @@ impl Arena {
         let mut done = 0;
         for part in self.parts(pages.clone()) {
             let bytes = &bytes[done * PAGE_BYTES..][..part.bytes()];
-            // SAFETY: the range is this arena's own, and unmapped pages of it hold nothing but zeros that nobody has seen.
+            // SAFETY: the range is this arena's own, and unmapped pages of it hold nothing but zeros that nobody has
+            // seen.
             let filled = unsafe { sys::copy_range(uffd.as_fd(), part.address(), bytes, true) };
             done += filled / PAGE_BYTES;
             if filled < bytes.len() {
@@ -304,9 +308,10 @@ impl Arena {
         done as u32
     }
 
-    /// Has the service view know pages that have memory, before they are overwritten there: a read fault maps all that there are around it, a write
-    /// fault one page. Once they are unmapped in the application's view, the kernel knows them as written, and maps them so: else the first
-    /// store to each has the processor note it, which takes 0.3 us in a virtual machine. Pages outside the arena are passed over.
+    /// Has the service view know pages that have memory, before they are overwritten there: a read fault maps all that
+    /// there are around it, a write fault one page. Once they are unmapped in the application's view, the kernel knows
+    /// them as written, and maps them so: else the first store to each has the processor note it, which takes 0.3 us in
+    /// a virtual machine. Pages outside the arena are passed over.
     pub fn prefault_service_view(&self, pages: Range<PageNo>) {
         const AROUND: PageNo = 16;
         let (mut page, end) = (pages.start, pages.end.min(self.pages()));
@@ -317,8 +322,8 @@ impl Arena {
         }
     }
 
-    /// Makes mapped pages readable as after [`Arena::map_read`]. When it returns, all earlier stores are visible in the service
-    /// view, and no later one goes unnoticed. All the pages must be mapped (`mprotect` would make unmapped ones
+    /// Makes mapped pages readable as after [`Arena::map_read`]. When it returns, all earlier stores are visible in the
+    /// service view, and no later one goes unnoticed. All the pages must be mapped (`mprotect` would make unmapped ones
     /// readable).
     ///
     /// # Errors
@@ -347,8 +352,8 @@ impl Arena {
         })
     }
 
-    /// As [`Arena::unmap`] for several runs, in few system calls. `false` where the system does not do that, or refuses some of it: some of the runs
-    /// may be unmapped then.
+    /// As [`Arena::unmap`] for several runs, in few system calls. `false` where the system does not do that, or refuses
+    /// some of it: some of the runs may be unmapped then.
     pub fn unmap_all(&self, runs: &[Range<PageNo>]) -> bool {
         if matches!(self.mechanism, Mechanism::Mprotect) || runs.iter().any(|run| self.bytes_of(run).is_err()) {
             return false;
@@ -358,9 +363,9 @@ impl Arena {
     }
 
     /// Appends the pages of the range that were written since they were last clean, in order, and makes them clean
-    /// (protected again where they are mapped). It is exact for unmapped pages; on a mapped page a store that runs beside it is
-    /// in this collection or in the next. Pages that were never mapped, or not since they were discarded, are not
-    /// reported, although the kernel would.
+    /// (protected again where they are mapped). It is exact for unmapped pages; on a mapped page a store that runs
+    /// beside it is in this collection or in the next. Pages that were never mapped, or not since they were discarded,
+    /// are not reported, although the kernel would.
     ///
     /// Nothing is appended where the kernel does not note writes.
     ///
@@ -372,9 +377,9 @@ impl Arena {
         self.scan(pages, sys::Notes::Taken, mapped, PageSet::hulls, written)
     }
 
-    /// As [`Arena::collect`], but changes nothing: what was written stays noted, and no other processor is interrupted. Pages that were mapped by
-    /// [`Arena::map_write`] and not collected since are among the written ones; disregarded ones are not. `looked` is told of each stretch that took a
-    /// call, and what was found in it.
+    /// As [`Arena::collect`], but changes nothing: what was written stays noted, and no other processor is interrupted.
+    /// Pages that were mapped by [`Arena::map_write`] and not collected since are among the written ones; disregarded
+    /// ones are not. `looked` is told of each stretch that took a call, and what was found in it.
     ///
     /// # Errors
     /// As for [`Arena::collect`].
@@ -394,7 +399,8 @@ impl Arena {
         Ok(())
     }
 
-    /// As [`Arena::collect`], but changes nothing: what was written stays noted, until the page is mapped again if it is not mapped.
+    /// As [`Arena::collect`], but changes nothing: what was written stays noted, until the page is mapped again if it
+    /// is not mapped.
     ///
     /// # Errors
     /// As for [`Arena::collect`].
@@ -404,7 +410,8 @@ impl Arena {
         self.scan(pages, sys::Notes::Kept, mapped, PageSet::hulls, written)
     }
 
-    /// What is written to these pages concerns nobody until they are mapped or protected again: [`Arena::peek`] passes them over.
+    /// What is written to these pages concerns nobody until they are mapped or protected again: [`Arena::peek`] passes
+    /// them over.
     pub fn untrack(&self, pages: Range<PageNo>) {
         if let Some(regarded) = self.regarded.as_ref().filter(|_| self.bytes_of(&pages).is_ok()) {
             regarded.remove(pages);
@@ -419,7 +426,8 @@ impl Arena {
         }
     }
 
-    /// Walks stretches of the range in which there are pages of the set, and appends those of the set that were written.
+    /// Walks stretches of the range in which there are pages of the set, and appends those of the set that were
+    /// written.
     fn scan<'a, S: Iterator<Item = Range<PageNo>> + 'a>(
         &'a self,
         pages: Range<PageNo>,
@@ -477,8 +485,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Makes the application's view plain memory: every page readable and writable, without faults, with what the file holds. Other
-    /// changes of mappings do nothing from then on.
+    /// Makes the application's view plain memory: every page readable and writable, without faults, with what the file
+    /// holds. Other changes of mappings do nothing from then on.
     ///
     /// # Errors
     /// What the system refused.

@@ -1,9 +1,10 @@
 //! The process's fault handler: from a signal to a question to the runtime, and to whoever handled such signals before.
 //!
 //! A fault on Comem's memory is synchronous: it comes in the thread that made the access, at that instruction, so the
-//! handler may do what ordinary code may do there (send, wait, receive), as long as it holds nothing that ordinary
-//! code could hold while it touches shared memory. Signals stay unblocked meanwhile, so that timers and Ctrl-C work during a long
-//! wait; that also means that a fault within the handler is noticed here, and it ends the process with one sentence.
+//! handler may do what ordinary code may do there (send, wait, receive), as long as it holds nothing that ordinary code
+//! could hold while it touches shared memory. Signals stay unblocked meanwhile, so that timers and Ctrl-C work during a
+//! long wait; that also means that a fault within the handler is noticed here, and it ends the process with one
+//! sentence.
 //!
 //! Everything else goes to the handlers that were there before ([`install`]) or came later ([`ensure_installed`]).
 
@@ -79,9 +80,9 @@ fn handler() -> Option<fn(&Fault) -> Verdict> {
     Some(unsafe { std::mem::transmute::<*mut (), fn(&Fault) -> Verdict>(handler) })
 }
 
-/// Installs the process's fault handler for SIGBUS and SIGSEGV. Earlier handlers (Rust's own, which reports stack overflows,
-/// Python's faulthandler) get every signal that `handler` calls [`Verdict::NotOurs`], as if they had been called
-/// directly: the default action ends the process at the same instruction as without Comem.
+/// Installs the process's fault handler for SIGBUS and SIGSEGV. Earlier handlers (Rust's own, which reports stack
+/// overflows, Python's faulthandler) get every signal that `handler` calls [`Verdict::NotOurs`], as if they had been
+/// called directly: the default action ends the process at the same instruction as without Comem.
 ///
 /// A forked child keeps the signal handler but not `handler`: no shared memory is mapped there.
 ///
@@ -110,8 +111,8 @@ pub fn in_a_child() -> bool {
 
 static IN_A_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Puts the handler back in front when somebody replaced it, and hands on to the newcomer from now on. True if it had to. Cheap:
-/// two `sigaction` calls.
+/// Puts the handler back in front when somebody replaced it, and hands on to the newcomer from now on. True if it had
+/// to. Cheap: two `sigaction` calls.
 pub fn ensure_installed() -> bool {
     if HANDLER.load(Ordering::Relaxed).is_null() {
         return false;
@@ -212,7 +213,8 @@ pub(super) fn say_what_was_meant(address: usize, context: *const libc::c_void) {
     }
 }
 
-/// Ends the process, whose calling thread has been interrupted in the middle of Comem and is to go into that a second time.
+/// Ends the process, whose calling thread has been interrupted in the middle of Comem and is to go into that a second
+/// time.
 pub fn end_in_the_middle() -> ! {
     say(
         "shared memory was touched, or Comem called, while the same thread was in the middle of Comem; a signal handler of the \
@@ -221,11 +223,13 @@ pub fn end_in_the_middle() -> ! {
     std::process::abort();
 }
 
-/// The runtime's last words before the process ends because the system has no memory for a page; null before [`on_no_memory`].
+/// The runtime's last words before the process ends because the system has no memory for a page; null before
+/// [`on_no_memory`].
 static NO_MEMORY: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Has `tell` told the address, in the application's view, of a page for which the system has no memory, or that there is none for a twin: the memory that the process, its
-/// group or the host may use is exhausted, or what may be promised (`vm.overcommit_memory`). The process ends after it.
+/// Has `tell` told the address, in the application's view, of a page for which the system has no memory, or that there
+/// is none for a twin: the memory that the process, its group or the host may use is exhausted, or what may be promised
+/// (`vm.overcommit_memory`). The process ends after it.
 pub fn on_no_memory(tell: fn(Option<usize>)) {
     NO_MEMORY.store(tell as *mut (), Ordering::Release);
 }
@@ -273,8 +277,8 @@ thread_local! {
 
 const ARENAS_MAX: usize = 256;
 
-/// Where arenas are, for the decisions that are taken without the runtime: the application's view, and where the same memory begins in
-/// the service view.
+/// Where arenas are, for the decisions that are taken without the runtime: the application's view, and where the same
+/// memory begins in the service view.
 static ARENAS: [(AtomicUsize, AtomicUsize, AtomicUsize); ARENAS_MAX] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)) }; ARENAS_MAX];
 
@@ -432,7 +436,8 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
 }
 
-/// Does something during which this thread cannot be cancelled: its access is no cancellation point, and nothing here could be unwound.
+/// Does something during which this thread cannot be cancelled: its access is no cancellation point, and nothing here
+/// could be unwound.
 pub fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     const DISABLE: libc::c_int = 1;
     let mut before = 0;
@@ -458,8 +463,8 @@ enum Answer {
 fn answer(fault: &Fault, context: *const libc::c_void) -> Answer {
     // The service view is always readable and writable: what fails there is the memory behind it.
     let seen = seen_from_service(fault.address).filter(|_| fault.signal == libc::SIGBUS);
-    // Of an access anywhere else nothing is known of the thread, which may be in the midst of malloc or at its very end: what it keeps for
-    // itself is not to be touched, for the first touch may allocate.
+    // Of an access anywhere else nothing is known of the thread, which may be in the midst of malloc or at its very
+    // end: what it keeps for itself is not to be touched, for the first touch may allocate.
     if seen.is_none() && !in_an_arena(fault.address) {
         return Answer::NotOurs;
     }

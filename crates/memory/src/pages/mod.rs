@@ -1,9 +1,9 @@
 //! Memory whose accesses are noticed page by page.
 //!
-//! One memory file is mapped twice. Programs use the *application view*, at the same address on every node, where absent
-//! permission means a fault; the runtime uses the *service view*, where nothing ever faults and nothing is noted. A page
-//! of the application view is in one of three states: *unmapped* (every access faults), *readable* (a write is noted
-//! or faults), *writable*. Three mechanisms implement that:
+//! One memory file is mapped twice. Programs use the *application view*, at the same address on every node, where
+//! absent permission means a fault; the runtime uses the *service view*, where nothing ever faults and nothing is
+//! noted. A page of the application view is in one of three states: *unmapped* (every access faults), *readable* (a
+//! write is noted or faults), *writable*. Three mechanisms implement that:
 //!
 //! | detector | a fault | a first write to a readable page | kernel |
 //! |---|---|---|---|
@@ -78,8 +78,8 @@ impl Detector {
         probe::probe(self)
     }
 
-    /// The best that works, with the reasons why better ones do not. Should nothing work, `mprotect` is returned and is among
-    /// the reasons.
+    /// The best that works, with the reasons why better ones do not. Should nothing work, `mprotect` is returned and is
+    /// among the reasons.
     pub fn best() -> (Detector, Vec<(Detector, String)>) {
         let mut reasons = Vec::new();
         for detector in Detector::ALL {

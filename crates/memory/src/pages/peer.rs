@@ -1,5 +1,5 @@
-//! The tracked arena of another process of this user on this host: to read pages out of it without asking for their bytes, and to store diffs into it
-//! without sending them.
+//! The tracked arena of another process of this user on this host: to read pages out of it without asking for their
+//! bytes, and to store diffs into it without sending them.
 
 use super::sys::{self, View};
 use crate::diff;
@@ -64,19 +64,21 @@ impl PeerView {
         self.writable
     }
 
-    /// Stores the bytes that a diff changed of the unit of `len` bytes at `at`, and no others; `false` where the unit or the diff reaches beyond what
-    /// there is.
+    /// Stores the bytes that a diff changed of the unit of `len` bytes at `at`, and no others; `false` where the unit
+    /// or the diff reaches beyond what there is.
     pub fn apply(&self, at: usize, len: usize, diff: &[u8]) -> bool {
         if !self.writable || at.checked_add(len).is_none_or(|end| end > self.bytes()) {
             return false;
         }
         let target = std::ptr::with_exposed_provenance_mut::<u8>(self.view.start() + at);
-        // SAFETY: within the view, which is writable and stays mapped; the other process's threads see each changed byte old or new.
+        // SAFETY: within the view, which is writable and stays mapped; the other process's threads see each changed
+        // byte old or new.
         unsafe { diff::apply(target, len, diff) }.is_ok()
     }
 
-    /// Compares a unit of this process with its twin and stores what differs at `at` here and in the twin ([`diff::put`]); `None`, and nothing done, where
-    /// that reaches beyond what there is or may not be written. Returns the count of changed bytes.
+    /// Compares a unit of this process with its twin and stores what differs at `at` here and in the twin
+    /// ([`diff::put`]); `None`, and nothing done, where that reaches beyond what there is or may not be written.
+    /// Returns the count of changed bytes.
     ///
     /// # Safety
     /// `now .. now + twin.len()` is readable.
@@ -91,7 +93,8 @@ impl PeerView {
             return None;
         }
         let target = std::ptr::with_exposed_provenance_mut::<u8>(self.view.start() + at);
-        // SAFETY: the target lies within the view, which is writable and stays mapped; the rest is the caller's promise.
+        // SAFETY: the target lies within the view, which is writable and stays mapped; the rest is the caller's
+        // promise.
         Some(unsafe { diff::put(now, twin, target, changed) })
     }
 
@@ -101,8 +104,8 @@ impl PeerView {
         (self.writable && inside).then(|| std::ptr::with_exposed_provenance_mut(self.view.start() + at))
     }
 
-    /// Where it begins. The other process writes to it while this one reads: what a copy brings of words that are being written is any
-    /// mixture of old and new ones.
+    /// Where it begins. The other process writes to it while this one reads: what a copy brings of words that are being
+    /// written is any mixture of old and new ones.
     pub fn start(&self) -> *const u8 {
         std::ptr::with_exposed_provenance(self.view.start())
     }
@@ -116,8 +119,8 @@ impl PeerView {
     pub fn look_ahead(&self, bytes: std::ops::Range<usize>) {
         let end = bytes.end.min(self.bytes());
         for page in (bytes.start..end).step_by(super::PAGE_BYTES) {
-            // SAFETY: within the view, which stays mapped. What the other node writes meanwhile does not matter: the byte is not used,
-            // and the page is mapped now, without which a hint would have no effect.
+            // SAFETY: within the view, which stays mapped. What the other node writes meanwhile does not matter: the
+            // byte is not used, and the page is mapped now, without which a hint would have no effect.
             unsafe { self.start().add(page).read_volatile() };
             crate::prefetch_hint::of_reads(self.start().wrapping_add(page), (end - page).min(super::PAGE_BYTES));
         }
@@ -129,7 +132,8 @@ mod tests {
     use super::*;
     use crate::pages::{Arena, Detector, PAGE_BYTES, Tracking};
 
-    /// A process that maps other processes' files has them open for a moment, where whoever looks for its own may come upon them.
+    /// A process that maps other processes' files has them open for a moment, where whoever looks for its own may come
+    /// upon them.
     #[test]
     fn a_process_is_not_taken_for_another_whose_file_it_has_open() {
         let (pid, bytes) = (std::process::id(), 3 * PAGE_BYTES);

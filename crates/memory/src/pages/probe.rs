@@ -105,7 +105,8 @@ impl Pipe {
 mod tests {
     use super::*;
 
-    /// Where a probe fails the tests of its detector are skipped. So what fails must be the system's refusal, not the arena.
+    /// Where a probe fails the tests of its detector are skipped. So what fails must be the system's refusal, not the
+    /// arena.
     #[test]
     fn what_the_system_grants_works() {
         for detector in Detector::ALL {

@@ -1,9 +1,10 @@
 //! The way back from a signal, under an address of Comem's own.
 //!
-//! The kernel puts the address of an action's *restorer* where a handler finds its return address: two instructions that ask the kernel
-//! to restore what was interrupted. The C library installs its own with every action. With one that nobody else installs, a handler sees from its return address
-//! that the kernel has called it by Comem's own action, and not somebody else's handler that was installed with signals blocked and then left the
-//! signal to it by a jump. Otherwise that takes a system call ([`resume`](super::resume)).
+//! The kernel puts the address of an action's *restorer* where a handler finds its return address: two instructions
+//! that ask the kernel to restore what was interrupted. The C library installs its own with every action. With one that
+//! nobody else installs, a handler sees from its return address that the kernel has called it by Comem's own action,
+//! and not somebody else's handler that was installed with signals blocked and then left the signal to it by a jump.
+//! Otherwise that takes a system call ([`resume`](super::resume)).
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub use x86_64::{is_ours, take};
@@ -32,8 +33,8 @@ mod x86_64 {
 
     const SA_RESTORER: libc::c_ulong = 0x0400_0000;
 
-    // Debuggers and unwinders know a restorer by these very bytes, and gdb looks for them where it finds no name, or one with "sigaction" in it. For what
-    // stands before them unwinders look, too, so that is no other function's.
+    // Debuggers and unwinders know a restorer by these very bytes, and gdb looks for them where it finds no name, or
+    // one with "sigaction" in it. For what stands before them unwinders look, too, so that is no other function's.
     std::arch::global_asm!(
         ".pushsection .text.comem_sigaction_restorer,\"ax\",@progbits",
         ".p2align 4",

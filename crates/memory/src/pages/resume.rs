@@ -1,9 +1,9 @@
 //! Back to the instruction that faulted, without the kernel's help.
 //!
-//! A signal handler returns through `rt_sigreturn`: one more way into the kernel, which reads back the record that it wrote, sets the signal
-//! mask and the alternate stack to what they are already, and loads the registers. All of that record lies in this thread's own memory. So where mask and
-//! alternate stack need not change, the registers are loaded here: a fault on shared memory is in the path of every page, and the
-//! kernel's way took 0.6 us of 9.
+//! A signal handler returns through `rt_sigreturn`: one more way into the kernel, which reads back the record that it
+//! wrote, sets the signal mask and the alternate stack to what they are already, and loads the registers. All of that
+//! record lies in this thread's own memory. So where mask and alternate stack need not change, the registers are loaded
+//! here: a fault on shared memory is in the path of every page, and the kernel's way took 0.6 us of 9.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub use x86_64::resume;
@@ -25,8 +25,8 @@ mod x86_64 {
     const UC_SS: libc::c_ulong = 2 | 4;
     const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
     const FP_XSTATE_MAGIC2: u32 = 0x4650_5845;
-    /// Where in the processor state the kernel says what it has written (`struct _fpx_sw_bytes`): the magic number, its length without the second
-    /// magic number behind it, and which features' states are there.
+    /// Where in the processor state the kernel says what it has written (`struct _fpx_sw_bytes`): the magic number, its
+    /// length without the second magic number behind it, and which features' states are there.
     const SW_BYTES: usize = 464;
     const SS_AUTODISARM: i32 = 1 << 31;
     /// The segments of 64-bit programs.
@@ -40,8 +40,8 @@ mod x86_64 {
     const MASK: usize = offset_of!(libc::ucontext_t, uc_sigmask);
     const _: () = assert!(GREGS == 40 && FPREGS == 224 && MASK == 296 && libc::REG_RIP == 16 && libc::REG_EFL == 17);
 
-    /// Goes on where the signal came, as the end of its handler would. Returns where that must be left to the kernel. `same_mask`: it is known that the thread's
-    /// mask is the one that it had when the signal came.
+    /// Goes on where the signal came, as the end of its handler would. Returns where that must be left to the kernel.
+    /// `same_mask`: it is known that the thread's mask is the one that it had when the signal came.
     ///
     /// # Safety
     /// `context` is what the kernel handed to a handler that it called itself and that has nothing left to do.
@@ -95,8 +95,8 @@ mod x86_64 {
         pointer != 0
     }
 
-    /// Whether the thread's mask is the one that it had when the signal came: another handler that was called first, and left to this one
-    /// what it does not know, may have been installed with signals blocked.
+    /// Whether the thread's mask is the one that it had when the signal came: another handler that was called first,
+    /// and left to this one what it does not know, may have been installed with signals blocked.
     fn mask_is(context: &libc::ucontext_t) -> bool {
         let mut now = 0_u64;
         // SAFETY: writes as many bytes as it is told; the C library's function would write more than a record has.
@@ -112,8 +112,9 @@ mod x86_64 {
     /// # Safety
     /// `context` is a whole record of a 64-bit program.
     unsafe fn load(context: *const libc::ucontext_t) -> ! {
-        // SAFETY: reads the record, and pushes five words onto the handler's stack, on which nothing is needed any more. All registers get
-        // their values before the fault; `iretq` takes stack, flags and instruction in one step, so that no signal finds a mixture.
+        // SAFETY: reads the record, and pushes five words onto the handler's stack, on which nothing is needed any
+        // more. All registers get their values before the fault; `iretq` takes stack, flags and instruction in one
+        // step, so that no signal finds a mixture.
         unsafe {
             std::arch::asm!(
                 "mov rcx, [rdi + {fpregs}]",

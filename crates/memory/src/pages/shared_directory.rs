@@ -1,19 +1,21 @@
-//! Which pages other processes on this host may copy out of this one's memory without asking, and which diffs have been applied to it: a table in a
-//! memory file of its own, which they map and write to.
+//! Which pages other processes on this host may copy out of this one's memory without asking, and which diffs have been
+//! applied to it: a table in a memory file of its own, which they map and write to.
 //!
-//! A page has a byte with two bits. *Offered*: its home sets and clears it. *Taken*: whoever is about to copy the page sets it, with an instruction
-//! that also reads *offered*; the home clears it when it asks. All these are steps in one order, so a copy is either known to the
-//! home or was not allowed. Between the home's stores to a page and its question stands a fence, and so does one between
-//! the mark and the copy: a copy of which the home does not know yet has everything that was stored before it asked.
+//! A page has a byte with two bits. *Offered*: its home sets and clears it. *Taken*: whoever is about to copy the page
+//! sets it, with an instruction that also reads *offered*; the home clears it when it asks. All these are steps in one
+//! order, so a copy is either known to the home or was not allowed. Between the home's stores to a page and its
+//! question stands a fence, and so does one between the mark and the copy: a copy of which the home does not know yet
+//! has everything that was stored before it asked.
 //!
-//! Beside that stands, for pages that nobody has touched at first, which node did so: whoever is the first to put its number there.
+//! Beside that stands, for pages that nobody has touched at first, which node did so: whoever is the first to put its
+//! number there.
 //!
-//! And for some locks that this process manages, which node asked last: whoever asks next puts its own number there. And for some locks that this
-//! process has released, what it tells to whoever acquires them next: such a token is *published*: who asks takes it
-//! without a message.
+//! And for some locks that this process manages, which node asked last: whoever asks next puts its own number there.
+//! And for some locks that this process has released, what it tells to whoever acquires them next: such a token is
+//! *published*: who asks takes it without a message.
 //!
-//! Who stores its diffs into the memory by itself says here that they are in, and which bytes they changed: the newest of these notes are kept for
-//! the home's report of who wrote what.
+//! Who stores its diffs into the memory by itself says here that they are in, and which bytes they changed: the newest
+//! of these notes are kept for the home's report of who wrote what.
 
 use super::peer::memory_file_of;
 use super::sys::{self, View};
@@ -54,8 +56,8 @@ const FILE_KIND: &str = "offers";
 const OFFERED: u8 = 1;
 const TAKEN: u8 = 2;
 
-/// Notes are numbered by generations: when the home has read all and there are [`AGAIN_AFTER`] of the present one, the next begins in the places of the
-/// first, whose memory everybody has met and the caches hold.
+/// Notes are numbered by generations: when the home has read all and there are [`AGAIN_AFTER`] of the present one, the
+/// next begins in the places of the first, whose memory everybody has met and the caches hold.
 const GENERATION_BITS: u32 = 32;
 const AGAIN_AFTER: u64 = 256;
 
@@ -130,7 +132,8 @@ impl SharedDirectory {
 
     fn byte(&self, page: PageNo) -> Option<&AtomicU8> {
         let at = (page < self.pages).then_some(self.view.start() + BYTES_BEFORE + page as usize)?;
-        // SAFETY: within the view, which lives as long as this table; any byte will do, and all who share it use atomic instructions.
+        // SAFETY: within the view, which lives as long as this table; any byte will do, and all who share it use atomic
+        // instructions.
         Some(unsafe { &*std::ptr::with_exposed_provenance::<AtomicU8>(at) })
     }
 
@@ -183,7 +186,8 @@ impl SharedDirectory {
     fn claim_of(&self, page: PageNo) -> Option<&AtomicU16> {
         let at = (page < self.pages)
             .then_some(SharedDirectory::claims_at(self.pages) + page as usize * size_of::<AtomicU16>())?;
-        // SAFETY: within the view, which lives as long as this table, and aligned; any number will do, and all who share it use atomic instructions.
+        // SAFETY: within the view, which lives as long as this table, and aligned; any number will do, and all who
+        // share it use atomic instructions.
         Some(unsafe { &*std::ptr::with_exposed_provenance::<AtomicU16>(self.view.start() + at) })
     }
 
@@ -206,7 +210,8 @@ impl SharedDirectory {
         pages.any(|page| self.claimant(page).is_some_and(|node| node != me))
     }
 
-    /// At the home: nobody has touched these pages, of which all have forgotten what lay there. Gives back the table's own memory for them.
+    /// At the home: nobody has touched these pages, of which all have forgotten what lay there. Gives back the table's
+    /// own memory for them.
     pub fn forget_claims(&self, pages: Range<PageNo>) {
         const IN_A_PAGE: PageNo = (PAGE_BYTES / size_of::<AtomicU16>()) as PageNo;
         let end = pages.end.min(self.pages);
@@ -223,7 +228,8 @@ impl SharedDirectory {
         clear(whole.end..end);
     }
 
-    /// At the home: these pages are used no more, as all the `free` ones around them. Gives back what of the table's memory is about such alone.
+    /// At the home: these pages are used no more, as all the `free` ones around them. Gives back what of the table's
+    /// memory is about such alone.
     pub fn give_back(&self, gone: &Range<PageNo>, free: &Range<PageNo>) {
         let Some(file) = &self.file else { return };
         for (at, size) in
@@ -241,7 +247,8 @@ impl SharedDirectory {
 
     fn writer(&self, writer: u16) -> &AtomicU64 {
         let at = self.view.start() + usize::from(writer) * size_of::<AtomicU64>();
-        // SAFETY: within the view, which lives as long as this table, and aligned; all who share it use atomic instructions.
+        // SAFETY: within the view, which lives as long as this table, and aligned; all who share it use atomic
+        // instructions.
         unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(at) }
     }
 
@@ -262,7 +269,8 @@ impl SharedDirectory {
         unsafe { &*std::ptr::with_exposed_provenance::<Queue>(at) }
     }
 
-    /// At the lock's manager: `node` asked last for it, and from now on whoever asks says so here; unless another lock has the place.
+    /// At the lock's manager: `node` asked last for it, and from now on whoever asks says so here; unless another lock
+    /// has the place.
     pub fn publish_tail(&self, lock: u64, node: u16) {
         let queue = self.queue(lock);
         if queue.lock.load(Ordering::SeqCst) == 0 {
@@ -386,8 +394,8 @@ impl SharedDirectory {
         note.stamp.store(number + 1, Ordering::Release);
     }
 
-    /// At the home: gives `f` the notes (writer, epoch, page, where) about `wanted` pages, from number `from` on, up to the first that is being written;
-    /// gives the number of the next one, and how many were lost.
+    /// At the home: gives `f` the notes (writer, epoch, page, where) about `wanted` pages, from number `from` on, up to
+    /// the first that is being written; gives the number of the next one, and how many were lost.
     pub fn writers(
         &self,
         from: u64,
@@ -435,7 +443,8 @@ impl SharedDirectory {
         }
     }
 
-    /// At the home, or at `writer` itself when it has stored them: the diffs of node `writer` up to this serial are in the memory.
+    /// At the home, or at `writer` itself when it has stored them: the diffs of node `writer` up to this serial are in
+    /// the memory.
     pub fn diffs_are_in(&self, writer: u16, serial: u64) {
         self.writer(writer).fetch_max(serial, Ordering::SeqCst);
     }

@@ -1,10 +1,10 @@
 //! The handlers that share a signal: Comem's in front, those that it found there behind it.
 //!
-//! A signal that is not Comem's is handed to the handler that was found when Comem's was put in front. When somebody comes later
-//! and takes the front, Comem's handler goes before him again, but through another *entry*. What the newcomer hands on, in whatever
-//! way (a call, a signal raised again, an action restored so that the access faults again), arrives at the older entry, since
-//! that is what he had found; and behind that stands what stood there before him. So nothing has to be guessed, and nobody is asked
-//! twice.
+//! A signal that is not Comem's is handed to the handler that was found when Comem's was put in front. When somebody
+//! comes later and takes the front, Comem's handler goes before him again, but through another *entry*. What the
+//! newcomer hands on, in whatever way (a call, a signal raised again, an action restored so that the access faults
+//! again), arrives at the older entry, since that is what he had found; and behind that stands what stood there before
+//! him. So nothing has to be guessed, and nobody is asked twice.
 
 use super::restorer;
 use std::io;
@@ -17,7 +17,8 @@ pub const SIGNALS: [i32; 2] = [libc::SIGBUS, libc::SIGSEGV];
 /// A signal handler of the form that takes the signal's record.
 pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// How often the front can be taken back while all who took it still stand there. The last entry is used again after that.
+/// How often the front can be taken back while all who took it still stand there. The last entry is used again after
+/// that.
 pub const ENTRIES: usize = 8;
 
 /// What stood in front of a signal when each entry was put there.

@@ -150,8 +150,8 @@ const PIDFD_SELF: libc::c_long = -10_001;
 /// Most ranges of one call.
 const RANGES_MAX: usize = 1_024;
 
-/// Unmaps parts of views, of shared files whose bytes stay in them, in one call for many of them: it flushes translations once. `false` where the system
-/// does not do that, or refuses.
+/// Unmaps parts of views, of shared files whose bytes stay in them, in one call for many of them: it flushes
+/// translations once. `false` where the system does not do that, or refuses.
 pub fn unmap_all(ranges: impl Iterator<Item = Range<usize>>) -> bool {
     static REFUSED: AtomicBool = AtomicBool::new(false);
     let mut ranges: Vec<libc::iovec> = ranges
@@ -206,8 +206,8 @@ fn owned(call: &str, fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What a memory file of process `pid` is called. The number tells it from other processes' files of its kind, of which that process may have some open
-/// for a moment, to map them.
+/// What a memory file of process `pid` is called. The number tells it from other processes' files of its kind, of which
+/// that process may have some open for a moment, to map them.
 pub fn file_name(kind: &str, pid: u32) -> String {
     format!("comem-{kind}-{pid}")
 }
@@ -354,8 +354,8 @@ pub fn continue_range(uffd: BorrowedFd<'_>, start: usize, len: usize, protected:
     }
 }
 
-/// Has the kernel go through `len` bytes, in several calls if it must: `call` goes on behind so many, and gives its result and how far it got. Gives how
-/// many bytes were gone through before it failed for good.
+/// Has the kernel go through `len` bytes, in several calls if it must: `call` goes on behind so many, and gives its
+/// result and how far it got. Gives how many bytes were gone through before it failed for good.
 fn as_far_as_possible(len: usize, mut call: impl FnMut(usize) -> (libc::c_int, i64)) -> usize {
     let mut done = 0;
     while done < len {
@@ -373,8 +373,8 @@ fn as_far_as_possible(len: usize, mut call: impl FnMut(usize) -> (libc::c_int, i
     done
 }
 
-/// Gives the file's holes in the range these bytes and maps them, up to the first page that is there already or cannot be had. Gives how
-/// many bytes that are.
+/// Gives the file's holes in the range these bytes and maps them, up to the first page that is there already or cannot
+/// be had. Gives how many bytes that are.
 ///
 /// # Safety
 /// The range is the caller's to change, and nobody relies on its holes being zero.
@@ -383,20 +383,21 @@ pub unsafe fn copy_range(uffd: BorrowedFd<'_>, start: usize, bytes: &[u8], prote
     as_far_as_possible(bytes.len(), |done| {
         let (to, from) = ((start + done) as u64, bytes[done..].as_ptr().expose_provenance() as u64);
         let mut request = Copy { to, from, len: (bytes.len() - done) as u64, mode, copied: 0 };
-        // SAFETY: the request reads and writes one `Copy`, which outlives the call; the kernel reads `len` bytes of the slice and
-        // writes as many to a range that this function's caller vouches for.
+        // SAFETY: the request reads and writes one `Copy`, which outlives the call; the kernel reads `len` bytes of the
+        // slice and writes as many to a range that this function's caller vouches for.
         let result = unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_COPY, &raw mut request) };
         (result, request.copied)
     })
 }
 
-/// Gives the file's holes in the range zeros and maps them, writable and unprotected, up to the first page that is there already or cannot be had. Gives
-/// how many bytes that are.
+/// Gives the file's holes in the range zeros and maps them, writable and unprotected, up to the first page that is
+/// there already or cannot be had. Gives how many bytes that are.
 pub fn zero_range(uffd: BorrowedFd<'_>, start: usize, len: usize) -> usize {
     as_far_as_possible(len, |done| {
         let range = AddressRange { start: (start + done) as u64, len: (len - done) as u64 };
         let mut request = ZeroPage { range, mode: 0, zeroed: 0 };
-        // SAFETY: the request reads and writes one `ZeroPage`, which outlives the call; it changes nothing but holes, which hold zeros anyway.
+        // SAFETY: the request reads and writes one `ZeroPage`, which outlives the call; it changes nothing but holes,
+        // which hold zeros anyway.
         let result = unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_ZEROPAGE, &raw mut request) };
         (result, request.zeroed)
     })
@@ -544,8 +545,8 @@ impl View {
         Ok(view)
     }
 
-    /// Maps `bytes` bytes at `start` in place of whatever is mapped there: of a file from an offset on, shared with its other views or
-    /// as a private copy; without a file, of nothing.
+    /// Maps `bytes` bytes at `start` in place of whatever is mapped there: of a file from an offset on, shared with its
+    /// other views or as a private copy; without a file, of nothing.
     ///
     /// # Safety
     /// The range is the program's own memory, and nobody needs what stands there.
@@ -569,8 +570,8 @@ impl View {
         Ok(View { start: mapped.expose_provenance(), bytes })
     }
 
-    /// No core dump, which would give each page of terabytes memory in order to read it; no huge pages, which would give memory to the neighbours of
-    /// a page. Their failure costs nothing.
+    /// No core dump, which would give each page of terabytes memory in order to read it; no huge pages, which would
+    /// give memory to the neighbours of a page. Their failure costs nothing.
     pub fn wish(&self) {
         for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
             let _ = self.advise(0, self.bytes, advice);

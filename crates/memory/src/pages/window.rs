@@ -1,8 +1,8 @@
 //! Pages of an arena that the program sees at an address of its own: its global variables, where the linker put them.
 //!
-//! The window is one more mapping of the arena's file, over what was there. What it shows is shown nowhere else: the same pages of the
-//! arena's own application view stay empty and belong to nobody. So whatever is done to a run of pages is done to its [`Part`]s: what
-//! lies before the window, in it, and behind it.
+//! The window is one more mapping of the arena's file, over what was there. What it shows is shown nowhere else: the
+//! same pages of the arena's own application view stay empty and belong to nobody. So whatever is done to a run of
+//! pages is done to its [`Part`]s: what lies before the window, in it, and behind it.
 
 use super::sys::View;
 use super::{Arena, PAGE_BYTES, PageNo, fault, sys};
@@ -84,18 +84,18 @@ impl Arena {
         parts.into_iter().flatten()
     }
 
-    /// From now on the program sees these pages at `start`, in place of what it has there, and no longer in the application's view. They
-    /// are unmapped at first, whatever their state was. An arena has one window.
+    /// From now on the program sees these pages at `start`, in place of what it has there, and no longer in the
+    /// application's view. They are unmapped at first, whatever their state was. An arena has one window.
     ///
     /// A child made by `fork` has the memory as it was then, as its own.
     ///
     /// # Errors
-    /// `InvalidInput` for pages outside or an address between pages, `AlreadyExists` for a second window, else what the system refused;
-    /// the memory may be lost then.
+    /// `InvalidInput` for pages outside or an address between pages, `AlreadyExists` for a second window, else what the
+    /// system refused; the memory may be lost then.
     ///
     /// # Safety
-    /// The bytes from `start` on are the program's own memory, nobody uses them meanwhile, and what stands there is lost: it was written
-    /// to the service view before, or is of no use.
+    /// The bytes from `start` on are the program's own memory, nobody uses them meanwhile, and what stands there is
+    /// lost: it was written to the service view before, or is of no use.
     pub unsafe fn open_window(&self, pages: Range<PageNo>, start: usize) -> io::Result<()> {
         let (offset, bytes) = self.bytes_of(&pages)?;
         if bytes == 0 || !start.is_multiple_of(PAGE_BYTES) {
@@ -116,8 +116,9 @@ impl Arena {
         self.window.set(window).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
     }
 
-    /// Gives the program the memory of the window for itself: it keeps what is in the file, without faults, and what it writes from here
-    /// on nobody else sees. The pages are not to be used through the arena any more; what is done to them does nothing.
+    /// Gives the program the memory of the window for itself: it keeps what is in the file, without faults, and what it
+    /// writes from here on nobody else sees. The pages are not to be used through the arena any more; what is done to
+    /// them does nothing.
     ///
     /// # Errors
     /// What the system refused; `NotFound` without a window.
@@ -193,7 +194,8 @@ pub(super) fn copy_for_child() {
     {
         at = usize::try_from(seek(data, libc::SEEK_HOLE)).unwrap_or(end).min(end);
         let from = std::ptr::with_exposed_provenance::<u8>(childs.service + data - childs.offset);
-        // SAFETY: within the window's memory and the copy of it. Other threads may be writing there: any of their bytes will do.
+        // SAFETY: within the window's memory and the copy of it. Other threads may be writing there: any of their bytes
+        // will do.
         unsafe { std::ptr::copy_nonoverlapping(from, copy.cast::<u8>().add(data - childs.offset), at - data) };
     }
 }

@@ -1,7 +1,7 @@
 //! Which pages have ever been mapped: one bit a page, paid for where it is used.
 //!
-//! To the kernel a page that was never mapped looks like one that was written and then unmapped: neither has a protected
-//! entry. This is the difference; it also spares the scan of stretches where nothing can have been written.
+//! To the kernel a page that was never mapped looks like one that was written and then unmapped: neither has a
+//! protected entry. This is the difference; it also spares the scan of stretches where nothing can have been written.
 
 use super::PageNo;
 use crate::mapping::Mapping;
@@ -71,8 +71,8 @@ impl PageSet {
         })
     }
 
-    /// The range in stretches that can be scanned each in one go: all of it when it is no longer than a page table, so that every note in it is taken
-    /// sooner or later, else without long gaps.
+    /// The range in stretches that can be scanned each in one go: all of it when it is no longer than a page table, so
+    /// that every note in it is taken sooner or later, else without long gaps.
     pub fn hulls(&self, pages: Range<PageNo>) -> impl Iterator<Item = Range<PageNo>> + '_ {
         let short = pages.end - pages.start <= GAP_PAGES;
         let whole = (short && !pages.is_empty()).then(|| pages.clone());
@@ -84,7 +84,8 @@ impl PageSet {
         self.stretches(pages, GAP_LOOK)
     }
 
-    /// The runs, joined over gaps shorter than `gap`. It takes as long as there are words in the range, however many runs are in them.
+    /// The runs, joined over gaps shorter than `gap`. It takes as long as there are words in the range, however many
+    /// runs are in them.
     fn stretches(&self, pages: Range<PageNo>, gap: u32) -> impl Iterator<Item = Range<PageNo>> + '_ {
         let filled = words(pages)
             .map(|(index, mask)| (index, self.word(index).load(Ordering::Relaxed) & mask))

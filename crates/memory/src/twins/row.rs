@@ -1,7 +1,7 @@
 //! The twins of units that follow each other, as far as there are any.
 //!
-//! Where a twin lies is kept in groups of [`GROUP_UNITS`] units. A group comes with the first twin in it and goes with the last, so that a page used
-//! alone costs little, and of many a run costs what its twins do.
+//! Where a twin lies is kept in groups of [`GROUP_UNITS`] units. A group comes with the first twin in it and goes with
+//! the last, so that a page used alone costs little, and of many a run costs what its twins do.
 
 use super::{Block, Twins, copy, stretch};
 use std::ops::Range;
@@ -52,8 +52,9 @@ impl Row {
         Some(unsafe { std::slice::from_raw_parts_mut(start, self.unit_bytes) })
     }
 
-    /// Gives each of these units a twin that has none, with arbitrary contents, in one look at the pool; in the order of their addresses, so that many
-    /// lie one behind the other. Whether the pool had to give of what has just got its memory.
+    /// Gives each of these units a twin that has none, with arbitrary contents, in one look at the pool; in the order
+    /// of their addresses, so that many lie one behind the other. Whether the pool had to give of what has just got its
+    /// memory.
     ///
     /// # Panics
     /// When there are no such units; when the system has no memory for them, as any allocation would.
@@ -98,8 +99,8 @@ impl Row {
         self.pool.put(block, self.unit_bytes);
     }
 
-    /// Makes the unit's twin a copy of what lies at `from`, past the caches where `stream` says that this twin will not be looked at soon (pages
-    /// that arrive in runs): then the copy costs the caches nothing.
+    /// Makes the unit's twin a copy of what lies at `from`, past the caches where `stream` says that this twin will not
+    /// be looked at soon (pages that arrive in runs): then the copy costs the caches nothing.
     ///
     /// # Safety
     /// A unit's bytes are readable at `from`, and nobody stores there meanwhile.
@@ -110,14 +111,15 @@ impl Row {
         to.inspect(|to| unsafe { copy::one(from, *to, self.unit_bytes, stream) });
     }
 
-    /// Makes the twins of these units copies of bytes that stand one behind the other at `from`, past the caches unless they are there since the system
-    /// cleared them; and writes them to `also`, if that is given: for units that arrive in runs, which are more than the caches hold. The units' memory need not be brought near to be
-    /// overwritten then. Each byte at `from` is read but once: where that is another node's memory, it may change meanwhile, and twin
-    /// and unit must be the same.
+    /// Makes the twins of these units copies of bytes that stand one behind the other at `from`, past the caches unless
+    /// they are there since the system cleared them; and writes them to `also`, if that is given: for units that arrive
+    /// in runs, which are more than the caches hold. The units' memory need not be brought near to be overwritten then.
+    /// Each byte at `from` is read but once: where that is another node's memory, it may change meanwhile, and twin and
+    /// unit must be the same.
     ///
     /// # Safety
-    /// The units' bytes are readable at `from` and writable at `also`, which is a page's beginning; nobody stores to `also` meanwhile. Without `also`,
-    /// nobody stores to what lies at `from` either.
+    /// The units' bytes are readable at `from` and writable at `also`, which is a page's beginning; nobody stores to
+    /// `also` meanwhile. Without `also`, nobody stores to what lies at `from` either.
     pub unsafe fn copy_run(&mut self, units: Range<usize>, from: *const u8, also: Option<*mut u8>) {
         let fresh = self.take(units.clone());
         let blocks = units.filter_map(|unit| self.block(unit));
@@ -129,7 +131,8 @@ impl Row {
         copy::settle();
     }
 
-    /// What the first unit's twin holds, with those behind it as far as they lie one behind the other in memory too; empty if it has none.
+    /// What the first unit's twin holds, with those behind it as far as they lie one behind the other in memory too;
+    /// empty if it has none.
     pub fn stretch(&self, units: Range<usize>) -> &[u8] {
         stretch(units.map_while(|unit| self.get(unit)))
     }

@@ -78,8 +78,8 @@ fn moved_pages() -> u64 {
     counters.lines().filter_map(number).sum()
 }
 
-/// Has `body` look at each subject, and once more at fresh ones when it failed while the kernel moved pages. The entry of
-/// a page that is being moved may miss its protection afterwards, or be absent for a moment: the page is reported as
+/// Has `body` look at each subject, and once more at fresh ones when it failed while the kernel moved pages. The entry
+/// of a page that is being moved may miss its protection afterwards, or be absent for a moment: the page is reported as
 /// written once too often, or faults. Nothing is lost by it, but exact counts are.
 pub fn undisturbed<S, I: Iterator<Item = S>>(subjects: impl Fn() -> I, body: impl Fn(S)) {
     for attempt in 1.. {

@@ -72,7 +72,8 @@ fn datagrams_that_say_how_long_they_are_are_told_apart_by_that() {
             assert_eq!(collect(&b, count, wait), sent);
         }
     }
-    // One that is too short to say it, one that claims to be longer than it is, and one that claims less: nothing is read beyond what has come.
+    // One that is too short to say it, one that claims to be longer than it is, and one that claims less: nothing is
+    // read beyond what has come.
     let mut buffer = vec![0xee; RECEIVE_BUFFER_BYTES];
     for (bytes, segment) in
         [(&[][..], 1), (&[1, 0][..], 2), (&[9, 0xff, 0xff, 9][..], 4), (&[9, 0, 0, 9, 9, 9, 9, 9, 9][..], 7)]
@@ -239,7 +240,8 @@ fn ipv6_works_the_same() {
     assert_eq!(a.recv(&mut buffer, PATIENCE, Wait::Block).unwrap(), Received::Unreachable(gone));
 }
 
-/// Two endpoints of a host that have sent each other so much that they have sockets for it; `None` where the kernel lets them have none.
+/// Two endpoints of a host that have sent each other so much that they have sockets for it; `None` where the kernel
+/// lets them have none.
 fn often_in_touch(host: IpAddr) -> Option<[Endpoint; 2]> {
     let bind = || Endpoint::bind(host, PortChoice::Any).ok();
     let (a, b) = (bind()?, bind()?);

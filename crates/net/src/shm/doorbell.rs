@@ -1,12 +1,12 @@
 //! An endpoint's bell: how producers tell it that a lane has something, and how it sleeps until they do.
 //!
 //! One page of shared memory: a *mask* with a bit for each lane, and a counter to sleep on (a futex). A producer sets
-//! its lane's bit after it has filled the lane. The top bit says that somebody sleeps or is about to; only who finds it set, in
-//! the very operation that sets its own bit, clears it, raises the counter and makes the system call. So a
+//! its lane's bit after it has filled the lane. The top bit says that somebody sleeps or is about to; only who finds it
+//! set, in the very operation that sets its own bit, clears it, raises the counter and makes the system call. So a
 //! receiver that is awake costs its senders no system call.
 //!
-//! The receiver does not clear the top bit when it wakes by itself: a sender then rings once in vain, which is cheaper than
-//! agreeing with other sleepers about who may clear it.
+//! The receiver does not clear the top bit when it wakes by itself: a sender then rings once in vain, which is cheaper
+//! than agreeing with other sleepers about who may clear it.
 
 use super::sys::{self, Mapping};
 use std::io;

@@ -2,15 +2,14 @@
 //!
 //! The *porter* is a thread that sleeps until something happens that is not the daily traffic:
 //!
-//! - A process wants to send to one of our endpoints. Each endpoint has a *door*: a listening local socket whose name, in
-//!   the abstract name space, follows from its address, and from the job's key where there is one: nobody else can
-//!   take the name beforehand.
-//!   The porter makes a lane and hands it, and the bell, over. Only the same user is served.
+//! - A process wants to send to one of our endpoints. Each endpoint has a *door*: a listening local socket whose name,
+//!   in the abstract name space, follows from its address, and from the job's key where there is one: nobody else can
+//!   take the name beforehand. The porter makes a lane and hands it, and the bell, over. Only the same user is served.
 //! - A lane that we asked for is handed over.
 //! - The connection of such a hand-over, which both sides keep, ends: the other process is gone. Its lane is closed, or
 //!   what we send there takes UDP again, which reports the closed port.
-//! - An endpoint's UDP socket, or a listener, has something. A receiver sleeps on its bell and does not hear that, so the
-//!   porter sets a mark and rouses it.
+//! - An endpoint's UDP socket, or a listener, has something. A receiver sleeps on its bell and does not hear that, so
+//!   the porter sets a mark and rouses it.
 //!
 //! Memory files without a name and abstract socket names vanish with the processes that hold them, however these
 //! end: nothing is left behind.
@@ -211,8 +210,8 @@ impl ShmHost {
         }
     }
 
-    /// Asks for lanes to all these addresses and waits until they are there, for so long at most. Sending asks by itself, so
-    /// this only saves the first datagrams the way by UDP. Gives how many are there.
+    /// Asks for lanes to all these addresses and waits until they are there, for so long at most. Sending asks by
+    /// itself, so this only saves the first datagrams the way by UDP. Gives how many are there.
     pub fn connect(&self, addresses: &[SocketAddr], timeout: Duration) -> usize {
         let start = Instant::now();
         loop {

@@ -4,10 +4,10 @@
 //! record in and only then moves the *tail*; the consumer copies it out and only then moves the *head*. So a producer
 //! that dies at any moment leaves whole records or nothing, and no lock.
 //!
-//! A record is a header of 16 bytes and the datagrams of one send, in one piece and rounded up to whole cache lines. Where
-//! too little is left before the end of the ring, a *skip* leads back to its start. And when the consumer has taken
-//! everything, the producer may declare its position to be the start of the ring, the *base*: so a lane with little traffic
-//! stays within its first pages, in the cache and in memory.
+//! A record is a header of 16 bytes and the datagrams of one send, in one piece and rounded up to whole cache lines.
+//! Where too little is left before the end of the ring, a *skip* leads back to its start. And when the consumer has
+//! taken everything, the producer may declare its position to be the start of the ring, the *base*: so a lane with
+//! little traffic stays within its first pages, in the cache and in memory.
 //!
 //! Each side keeps its own position itself and believes the other's only within bounds. Whatever stands in
 //! the memory, the consumer reads within the ring and moves on; what it cannot read is lost, as a datagram may be.

@@ -1,9 +1,10 @@
 //! The backbone `shm`: datagrams between the processes of one host through shared memory.
 //!
-//! An endpoint is named by an address, as with `udp`, and has a UDP socket there, which reserves the name. A process that
-//! sends to it gets a *lane* from it: a ring in memory that both map (`lane`), and the endpoint's *bell* (`doorbell`).
-//! From then on a datagram is copied into the lane and out of it, and no system call is made unless the receiver
-//! sleeps. Until then, and to whoever has no lanes (other hosts, groups, programs that speak `udp`), datagrams take UDP.
+//! An endpoint is named by an address, as with `udp`, and has a UDP socket there, which reserves the name. A process
+//! that sends to it gets a *lane* from it: a ring in memory that both map (`lane`), and the endpoint's *bell*
+//! (`doorbell`). From then on a datagram is copied into the lane and out of it, and no system call is made unless the
+//! receiver sleeps. Until then, and to whoever has no lanes (other hosts, groups, programs that speak `udp`), datagrams
+//! take UDP.
 //!
 //! A lane is memory without a name whose descriptor is handed to a process of the same user alone, so what comes by
 //! it needs no tag. The UDP socket is

@@ -20,8 +20,8 @@ fn any_sealer() -> Sealer {
     Sealer::new(Some(JobKey::new(key)))
 }
 
-/// Hands a lane over between two endpoints of this process and sends a datagram through it, as two processes would: memory files, local
-/// sockets, descriptors that travel, and the bell that rouses a sleeper.
+/// Hands a lane over between two endpoints of this process and sends a datagram through it, as two processes would:
+/// memory files, local sockets, descriptors that travel, and the bell that rouses a sleeper.
 ///
 /// # Errors
 /// What the system refuses.

@@ -52,8 +52,8 @@ fn is_memory_file(file: BorrowedFd<'_>, len: usize) -> bool {
     seals >= 0 && seals & SEALS == SEALS && size == Some(len as libc::off_t)
 }
 
-/// Memory shared with other processes. They may write at any time, so nothing in it is borrowed: words are atomic, bytes
-/// are copied.
+/// Memory shared with other processes. They may write at any time, so nothing in it is borrowed: words are atomic,
+/// bytes are copied.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -111,8 +111,8 @@ impl Mapping {
     #[inline]
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset <= self.len && into.len() <= self.len - offset);
-        // SAFETY: the source lies within the mapping, the target is borrowed exclusively; should another process break the
-        // rules and write meanwhile, the copy holds some bytes or others, and any are values.
+        // SAFETY: the source lies within the mapping, the target is borrowed exclusively; should another process break
+        // the rules and write meanwhile, the copy holds some bytes or others, and any are values.
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), into.as_mut_ptr(), into.len()) }
     }
 
@@ -132,7 +132,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Sleeps while the word, which may lie in shared memory, has this value: until woken, a signal comes or the time is over.
+/// Sleeps while the word, which may lie in shared memory, has this value: until woken, a signal comes or the time is
+/// over.
 pub(super) fn wait_on(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
     count_call();
     let limit = timeout.map(|t| libc::timespec {
@@ -251,8 +252,8 @@ const HANDED_BYTES: u32 = (HANDED * size_of::<RawFd>()) as u32;
 pub(super) fn hand_over(socket: BorrowedFd<'_>, bytes: &[u8], files: [BorrowedFd<'_>; HANDED]) -> io::Result<()> {
     let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = Control([0; 64]);
-    // SAFETY: the header points at `vector` and `control`, which outlive the call; `control` has room for, and is aligned
-    // for, the one message written into it; sendmsg only reads what `vector` points at.
+    // SAFETY: the header points at `vector` and `control`, which outlive the call; `control` has room for, and is
+    // aligned for, the one message written into it; sendmsg only reads what `vector` points at.
     let sent = check(unsafe {
         let mut header: libc::msghdr = MaybeUninit::zeroed().assume_init();
         header.msg_iov = &raw mut vector;
@@ -270,13 +271,15 @@ pub(super) fn hand_over(socket: BorrowedFd<'_>, bytes: &[u8], files: [BorrowedFd
     if sent == bytes.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero)) }
 }
 
-/// Takes what [`hand_over`] sent, without waiting. Gives the number of bytes, and the descriptors, if that is what came.
+/// Takes what [`hand_over`] sent, without waiting. Gives the number of bytes, and the descriptors, if that is what
+/// came.
 pub(super) fn take_over(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Option<[OwnedFd; HANDED]>)> {
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut control = Control([0; 64]);
     let mut found = Vec::with_capacity(HANDED);
-    // SAFETY: the header points at `vector` and `control`, which outlive the call, with their true sizes; the kernel writes
-    // within those. Each descriptor lies within its message's `cmsg_len`, was opened by this call for us, and is owned once.
+    // SAFETY: the header points at `vector` and `control`, which outlive the call, with their true sizes; the kernel
+    // writes within those. Each descriptor lies within its message's `cmsg_len`, was opened by this call for us, and is
+    // owned once.
     let len = unsafe {
         let mut header: libc::msghdr = MaybeUninit::zeroed().assume_init();
         header.msg_iov = &raw mut vector;

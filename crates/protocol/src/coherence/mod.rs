@@ -105,7 +105,8 @@ pub trait UnitMemory {
     fn copy_out(&self, out: &mut Vec<u8>);
     /// Replaces the unit's bytes; `bytes` is as long as the unit.
     fn install(&mut self, bytes: &[u8]);
-    /// Gives up the memory of the unit's bytes, which nobody here will read again before others are installed; no thread may access them.
+    /// Gives up the memory of the unit's bytes, which nobody here will read again before others are installed; no
+    /// thread may access them.
     fn discard(&mut self) {}
     /// Appends `len` bytes from `offset`; `false` when the range leaves the unit.
     fn read(&self, offset: usize, len: usize, out: &mut Vec<u8>) -> bool;

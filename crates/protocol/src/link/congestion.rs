@@ -3,16 +3,17 @@
 //! The paper's own system drowned its network; this one must share a LAN with others, and with itself. Three choices:
 //!
 //! - **A window in packets**, slow start, then one packet more each round trip: the rule by which TCP shares a link.
-//! - **How far a loss lowers it depends on what else is seen.** If round trips have grown as well (a queue stands somewhere),
-//!   or nearly every third packet is lost (a receive buffer overflows: an open flood lost 58 % when measured), the window is halved, like
-//!   TCP's. A loss without either is mostly a bad link or a fault injected on purpose; then the window shrinks by
-//!   an eighth. Against TCP at a shallow switch this takes about as much as CUBIC or BBR do; and at 20 % random
-//!   loss it settles near eight packets where halving would leave it at two. Either happens at most once a round trip.
+//! - **How far a loss lowers it depends on what else is seen.** If round trips have grown as well (a queue stands
+//!   somewhere), or nearly every third packet is lost (a receive buffer overflows: an open flood lost 58 % when
+//!   measured), the window is halved, like TCP's. A loss without either is mostly a bad link or a fault injected on
+//!   purpose; then the window shrinks by an eighth. Against TCP at a shallow switch this takes about as much as CUBIC
+//!   or BBR do; and at 20 % random loss it settles near eight packets where halving would leave it at two. Either
+//!   happens at most once a round trip.
 //! - **Nobody answers at all:** back to two packets, the floor, and slow start from there.
 //!
-//! Packets leave at a pace of 1.25 windows a round trip (two in slow start), with bursts of up to [`BURST`]
-//! packets: a burst fills one GSO send, and a timer for less than that would cost more than it evens out. Before a first round trip is
-//! known nothing is paced. A single small request is never held up by the pace.
+//! Packets leave at a pace of 1.25 windows a round trip (two in slow start), with bursts of up to [`BURST`] packets: a
+//! burst fills one GSO send, and a timer for less than that would cost more than it evens out. Before a first round
+//! trip is known nothing is paced. A single small request is never held up by the pace.
 
 use super::rtt::Rtt;
 use crate::time::{Span, Time};

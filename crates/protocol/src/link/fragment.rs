@@ -1,8 +1,8 @@
 //! A message in several datagrams: how it is cut, and how it becomes whole again.
 //!
 //! The cut follows from two numbers that every fragment carries, count and length of the message: all fragments are
-//! ⌈length / count⌉ bytes long, the last one shorter. So each fragment's place is known whichever comes first, and a fragment
-//! of the wrong size is refused.
+//! ⌈length / count⌉ bytes long, the last one shorter. So each fragment's place is known whichever comes first, and a
+//! fragment of the wrong size is refused.
 
 use super::Spares;
 use crate::rules::Rule;
@@ -23,8 +23,8 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// The cut of `total` bytes when a whole message has room for `whole` bytes and a fragment for `piece`. Where that would take too many, they are
-    /// longer, up to `long` bytes; `None` when that does not do either.
+    /// The cut of `total` bytes when a whole message has room for `whole` bytes and a fragment for `piece`. Where that
+    /// would take too many, they are longer, up to `long` bytes; `None` when that does not do either.
     pub fn new(total: usize, whole: usize, piece: usize, long: usize) -> Option<Cut> {
         if total <= whole && total <= TOTAL_MAX {
             return Some(Cut { count: 1, total });

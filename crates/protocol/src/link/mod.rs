@@ -1,5 +1,6 @@
-//! Guaranteed, at-most-once delivery over datagrams that may be lost, doubled and reordered (DSM/IP, sections
-//! 3.2.1.3 and 3.2.1.4): requests whose replies acknowledge them, fragments, congestion. Pure state machines: no clock, no socket.
+//! Guaranteed, at-most-once delivery over datagrams that may be lost, doubled and reordered (DSM/IP, sections 3.2.1.3
+//! and 3.2.1.4): requests whose replies acknowledge them, fragments, congestion. Pure state machines: no clock, no
+//! socket.
 //!
 //! Whoever starts a request is the one who repeats it. Three classes of messages:
 //!
@@ -27,26 +28,28 @@
 //! A message of several fragments says in each: their count (8 bits) and the message's length (24 bits). All
 //! fragments but the last are equally long, so that the kernel can cut them from one buffer (GSO).
 //!
-//! Datagrams are at most [`LinkConfig::datagram_bytes`] long, but for those of messages that do not fit [`FRAGMENTS_MAX`] of them: these are as long
-//! as need be, up to [`LONG_DATAGRAM_BYTES`], and IP cuts them where the way takes less.
+//! Datagrams are at most [`LinkConfig::datagram_bytes`] long, but for those of messages that do not fit
+//! [`FRAGMENTS_MAX`] of them: these are as long as need be, up to [`LONG_DATAGRAM_BYTES`], and IP cuts them where the
+//! way takes less.
 //!
 //! # Polling contract
 //!
-//! One [`Sender`] for each of the node's channels, one [`PeerChannel`] for each remote channel heard of, one [`ReplyEncoder`]
-//! for each thread that answers. For every datagram that comes in: [`Sealer::open`](crate::auth::Sealer::open), then
-//! [`Packet::new_checked`](crate::wire::header::Packet::new_checked), then by what it is:
+//! One [`Sender`] for each of the node's channels, one [`PeerChannel`] for each remote channel heard of, one
+//! [`ReplyEncoder`] for each thread that answers. For every datagram that comes in:
+//! [`Sealer::open`](crate::auth::Sealer::open), then [`Packet::new_checked`](crate::wire::header::Packet::new_checked),
+//! then by what it is:
 //!
-//! - flag `ACK` and type `ACK`: [`AckRepr::parse`], then [`Sender::on_ack`] of the sender it names ([`AckRepr::channel`]);
+//! - flag `ACK` and type `ACK`: [`AckRepr::parse`], then [`Sender::on_ack`] of the sender it names
+//!   ([`AckRepr::channel`]);
 //! - flag `ACK`, any other type: [`acked`] names the channel, then [`Sender::on_reply`] there;
 //! - type `RESEND`: [`ResendRepr::parse`], then [`PeerChannel::stored_reply`] of the channel it names;
-//! - otherwise: [`PeerChannel::on_packet`] of the packet's channel. `Duplicate(Reply)`: send `stored_reply` to the channel's socket;
-//!   `Duplicate(Forwarded(node))`: send that node's service socket a [`ReplyEncoder::resend`].
+//! - otherwise: [`PeerChannel::on_packet`] of the packet's channel. `Duplicate(Reply)`: send `stored_reply` to the
+//!   channel's socket; `Duplicate(Forwarded(node))`: send that node's service socket a [`ReplyEncoder::resend`].
 //!
 //! After a drain of the socket, send what [`PeerChannel::owed_ack`] returns until it returns `None`; only where
-//! [`PeerChannel::ack_presses`] before need anybody be woken for it. After every
-//! `send`, `on_ack`, `on_reply` and `on_timeout`, call [`Sender::poll_transmit`] until it returns `None`; then wait for a
-//! datagram, but not longer than [`Sender::next_timeout`], and then call [`Sender::on_timeout`]. Calling any of them too
-//! often is harmless.
+//! [`PeerChannel::ack_presses`] before need anybody be woken for it. After every `send`, `on_ack`, `on_reply` and
+//! `on_timeout`, call [`Sender::poll_transmit`] until it returns `None`; then wait for a datagram, but not longer than
+//! [`Sender::next_timeout`], and then call [`Sender::on_timeout`]. Calling any of them too often is harmless.
 //!
 //! # Cost
 //!
@@ -103,7 +106,8 @@ pub const LONG_DATAGRAM_BYTES: usize = 60 << 10;
 /// Sizes and times of the link. Every node of a job has the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkConfig {
-    /// Most bytes of a datagram, header and tag included, unless its message is longer than [`LinkConfig::usual_message_bytes`].
+    /// Most bytes of a datagram, header and tag included, unless its message is longer than
+    /// [`LinkConfig::usual_message_bytes`].
     pub datagram_bytes: usize,
     /// How far the numbers of kept packets may lie apart; at most [`WINDOW`].
     pub window: u64,
@@ -151,7 +155,8 @@ impl LinkConfig {
         (FRAGMENTS_MAX * self.long_room(tag_len, REPLY_BYTES + FRAGMENT_BYTES)).min(fragment::TOTAL_MAX)
     }
 
-    /// The longest message whose datagrams are no longer than usual; a free one is not longer, and one to a group has less room.
+    /// The longest message whose datagrams are no longer than usual; a free one is not longer, and one to a group has
+    /// less room.
     pub fn usual_message_bytes(&self, tag_len: usize) -> usize {
         (FRAGMENTS_MAX * self.room(tag_len, REPLY_BYTES + FRAGMENT_BYTES)).min(fragment::TOTAL_MAX)
     }
@@ -171,7 +176,8 @@ impl LinkConfig {
         self.datagram_bytes.clamp(LONG_DATAGRAM_BYTES, DATAGRAM_MAX) - HEADER_BYTES - tag_len - prefix
     }
 
-    /// How a guarded message or a reply of `total` bytes is cut that has `prefix` bytes in front of its fragments' own headers; `None` when it is too long.
+    /// How a guarded message or a reply of `total` bytes is cut that has `prefix` bytes in front of its fragments' own
+    /// headers; `None` when it is too long.
     fn cut(&self, total: usize, tag_len: usize, prefix: usize) -> Option<Cut> {
         let (whole, long) = (self.room(tag_len, prefix), self.long_room(tag_len, prefix + FRAGMENT_BYTES));
         Cut::new(total, whole, whole - FRAGMENT_BYTES, long)
@@ -184,8 +190,8 @@ impl LinkConfig {
     }
 }
 
-/// Which lane a message's packets take. A receiver leaves a program's messages unseen while it has no room for them, perhaps until something else has
-/// come that their sender sends behind them: all else goes before them.
+/// Which lane a message's packets take. A receiver leaves a program's messages unseen while it has no room for them,
+/// perhaps until something else has come that their sender sends behind them: all else goes before them.
 fn lane_of(ty: MsgType) -> usize {
     usize::from(ty == types::USER)
 }

@@ -1,5 +1,5 @@
-//! What a node remembers of one remote channel: which packets it has seen, which messages are half in, which requests it
-//! has answered and with what.
+//! What a node remembers of one remote channel: which packets it has seen, which messages are half in, which requests
+//! it has answered and with what.
 //!
 //! A request is in one of three states until it is forgotten:
 //!
@@ -38,22 +38,23 @@ use crate::wire::header::{HeaderRepr, MsgType, Packet};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-/// An acknowledgement of so many packets presses, and one of fewer may lie unread: the sender has room for as many more.
+/// An acknowledgement of so many packets presses, and one of fewer may lie unread: the sender has room for as many
+/// more.
 const PRESSING_AFTER: u32 = WINDOW_INITIAL / 2;
 
 /// Messages of one channel that may be half in at a time.
 pub const ASSEMBLIES_MAX: usize = 16;
 /// Bytes that they may have together; room for the longest message at least.
 pub const ASSEMBLY_BYTES_MAX: usize = 2 * (TOTAL_MAX + 1);
-/// Free messages of one channel that may be half in at a time. Nobody sends what is missing again: when one more begins to come, the oldest
-/// is given up.
+/// Free messages of one channel that may be half in at a time. Nobody sends what is missing again: when one more begins
+/// to come, the oldest is given up.
 const FREE_ASSEMBLIES_MAX: usize = 2;
 /// Bytes of a free message in several datagrams.
 const FREE_BYTES_MAX: usize = 512 << 10;
 
-/// From this repetition on a forwarded request is noted like a pending one. The first few are more likely to mean that the
-/// reply was lost on its way, and a noted request would ask for it late; many mean a wait, for a lock perhaps, in which
-/// this node should be heard of.
+/// From this repetition on a forwarded request is noted like a pending one. The first few are more likely to mean that
+/// the reply was lost on its way, and a noted request would ask for it late; many mean a wait, for a lock perhaps, in
+/// which this node should be heard of.
 const FORWARDED_NOTED_FROM: u8 = 4;
 
 /// What a packet meant.
@@ -161,8 +162,8 @@ pub struct PeerChannel {
     channel: Channel,
     requests_max: usize,
     guarded: ReceiveWindow,
-    /// Of the guarded packets seen, those that an acknowledgement may name. A request that came whole is not among them until
-    /// it was repeated: its acknowledgement is the reply.
+    /// Of the guarded packets seen, those that an acknowledgement may name. A request that came whole is not among them
+    /// until it was repeated: its acknowledgement is the reply.
     acknowledged: Ring,
     free: ReceiveWindow,
     /// The numbers (first and last) between which acknowledgements are owed.
@@ -250,7 +251,8 @@ impl PeerChannel {
         }
     }
 
-    /// What [`PeerChannel::on_packet`] would take a guarded packet for, which may as well be left unseen: then it will be sent again.
+    /// What [`PeerChannel::on_packet`] would take a guarded packet for, which may as well be left unseen: then it will
+    /// be sent again.
     ///
     /// # Errors
     /// Says what is wrong with the packet.
@@ -343,7 +345,8 @@ impl PeerChannel {
         let at = match self.assemblies.iter().position(|(first, ..)| *first == packet.first) {
             Some(at) => at,
             None => {
-                // The beginning of a program's message may be left unseen for long: such messages have half of the room among themselves.
+                // The beginning of a program's message may be left unseen for long: such messages have half of the room
+                // among themselves.
                 let has_room = (0..=packet.lane).all(|lane| {
                     let half_in = self.assemblies.iter().filter(|(_, of, _)| *of >= lane);
                     let bytes: usize = half_in.clone().map(|(.., a)| a.cut().total).sum();
@@ -380,7 +383,8 @@ impl PeerChannel {
             self.owe_again(packet.counter);
             return Arrival::Duplicate(Repeat::Post);
         };
-        // Of a request in fragments the sender repeats the last one when it asks for the reply; any other is a late double.
+        // Of a request in fragments the sender repeats the last one when it asks for the reply; any other is a late
+        // double.
         if !packet.is_last() {
             self.owe_again(packet.counter);
             return Arrival::Duplicate(Repeat::Post);
@@ -439,8 +443,8 @@ impl PeerChannel {
         Some(ack)
     }
 
-    /// Whether the sender may wait for the acknowledgement that is owed: it has sent something again, or half as many packets as its window holds at the
-    /// start. Any other may lie unread until the sender looks by itself.
+    /// Whether the sender may wait for the acknowledgement that is owed: it has sent something again, or half as many
+    /// packets as its window holds at the start. Any other may lie unread until the sender looks by itself.
     pub fn ack_presses(&self) -> bool {
         self.unpressed >= PRESSING_AFTER
     }
@@ -472,8 +476,8 @@ impl PeerChannel {
         buffer
     }
 
-    /// Appends the stored reply to the request, without the fragments that are there already, and returns the length of each
-    /// datagram but the last; `None` when no reply is stored.
+    /// Appends the stored reply to the request, without the fragments that are there already, and returns the length of
+    /// each datagram but the last; `None` when no reply is stored.
     pub fn stored_reply(&self, resend: &ResendRepr, out: &mut Vec<u8>) -> Option<usize> {
         let at = self.find(resend.seq.counter()).ok()?;
         let RequestState::Replied(stored) = &self.requests[at].state else { return None };

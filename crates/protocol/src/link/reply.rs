@@ -1,8 +1,8 @@
 //! Datagrams that nobody keeps for repetition: replies, acknowledgements, wishes for a resend.
 //!
-//! Their numbers come from the upper half of the channel's free space, so that they never meet those of the free messages that
-//! the channel's [`Sender`](super::Sender) numbers. Receivers do not look at them: a reply counts by the request it
-//! answers, and acknowledgements and resends do no harm when they come twice.
+//! Their numbers come from the upper half of the channel's free space, so that they never meet those of the free
+//! messages that the channel's [`Sender`](super::Sender) numbers. Receivers do not look at them: a reply counts by the
+//! request it answers, and acknowledgements and resends do no harm when they come twice.
 
 use super::control::{AckRepr, ResendRepr};
 use super::fragment::{Cut, Have, has};
@@ -16,12 +16,12 @@ const REPLY_HALF: u64 = 1 << (COUNTER_BITS - 2);
 
 /// What a datagram has before its fragment of a reply.
 pub const LEAD: usize = HEADER_BYTES + REPLY_BYTES + super::FRAGMENT_BYTES;
-/// The shortest fragment that is sent from where the reply was made, and received where it belongs: of shorter ones the system takes and gives several at a
-/// time.
+/// The shortest fragment that is sent from where the reply was made, and received where it belongs: of shorter ones the
+/// system takes and gives several at a time.
 pub(super) const FRAGMENT_MIN: usize = 16 << 10;
 
-/// A reply in long fragments, which are sent from where it was made. A datagram is one piece, so each in turn gets what stands before its fragment over the
-/// end of the one before, of which as much is kept aside.
+/// A reply in long fragments, which are sent from where it was made. A datagram is one piece, so each in turn gets what
+/// stands before its fragment over the end of the one before, of which as much is kept aside.
 #[derive(Debug)]
 pub struct LongReply {
     cut: Cut,
@@ -54,7 +54,8 @@ impl LongReply {
         }
     }
 
-    /// Appends the datagrams of those fragments that are not there, and returns the length of each but the reply's last.
+    /// Appends the datagrams of those fragments that are not there, and returns the length of each but the reply's
+    /// last.
     pub(super) fn append_missing(&self, have: &Have, out: &mut Vec<u8>) -> usize {
         for (index, ends) in self.ends.iter().enumerate().filter(|(index, _)| !has(have, *index)) {
             let (start, end) = span(self.cut, index);
@@ -138,8 +139,8 @@ impl ReplyEncoder {
         Ok(segment)
     }
 
-    /// Takes the reply to request `seq` as it was made, behind [`LEAD`] bytes of room, if its fragments are so long that to put datagrams together would cost more
-    /// than a call of the system for each.
+    /// Takes the reply to request `seq` as it was made, behind [`LEAD`] bytes of room, if its fragments are so long
+    /// that to put datagrams together would cost more than a call of the system for each.
     pub fn long_reply(&mut self, seq: Seq, ty: MsgType, bytes: &mut Vec<u8>) -> Option<LongReply> {
         let tag_len = self.sealer.tag_len();
         let cut = self.config.cut(bytes.len().checked_sub(LEAD)?, tag_len, REPLY_BYTES)?;

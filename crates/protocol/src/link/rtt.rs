@@ -1,17 +1,17 @@
 //! How long an answer from one node takes, and how long to wait before a packet counts as lost.
 //!
-//! The estimate is RFC 6298's (smoothed round trip plus four mean deviations) in nanoseconds. Samples come only from packets
-//! that were sent once (Karn's rule), so an answer is never taken for that to another transmission; a reply in fragments answers with the
-//! first of them. A reply that is late
-//! because its request waits for a lock makes no bad sample either: such a request was repeated before.
+//! The estimate is RFC 6298's (smoothed round trip plus four mean deviations) in nanoseconds. Samples come only from
+//! packets that were sent once (Karn's rule), so an answer is never taken for that to another transmission; a reply in
+//! fragments answers with the first of them. A reply that is late because its request waits for a lock makes no bad
+//! sample either: such a request was repeated before.
 //!
 //! Where answers take longer than the first guess, everything would be sent more than once, and nothing would ever be a
 //! sample. So a wait that was in vain while nothing is known of the node stays doubled for what is sent later, until
 //! something is answered that was sent once (RFC 6298, section 5.5 to 5.7). Where something is known, it stays doubled
 //! only when an answer shows that what was sent again had arrived before.
 //!
-//! Limits: a round trip takes 7 to 50 us on the hosts measured, but a receiver that shares its core with a
-//! computing thread answers after 3 ms and more. Repeating then is harmless and useless, and it costs the busy host an interrupt:
+//! Limits: a round trip takes 7 to 50 us on the hosts measured, but a receiver that shares its core with a computing
+//! thread answers after 3 ms and more. Repeating then is harmless and useless, and it costs the busy host an interrupt:
 //! hence a floor of 1 ms and a first guess of 5 ms. Repetitions follow at most 200 ms after one another, or twice a
 //! round trip where that is longer; 2 s where it is not known.
 
@@ -108,10 +108,10 @@ impl Rtt {
         }
     }
 
-    /// Something came a second time, so it was asked for again without need. What follows waits twice as
-    /// long from the beginning, until an answer to something that was sent once shows how long answers take (RFC 6298, section 5.7): where a
-    /// queue makes them slow, nothing would ever be sent only once otherwise, and the estimate would never learn of the queue. Loss alone
-    /// leaves no such trace.
+    /// Something came a second time, so it was asked for again without need. What follows waits twice as long from the
+    /// beginning, until an answer to something that was sent once shows how long answers take (RFC 6298, section 5.7):
+    /// where a queue makes them slow, nothing would ever be sent only once otherwise, and the estimate would never
+    /// learn of the queue. Loss alone leaves no such trace.
     pub fn on_late_answer(&mut self, now: Time, config: &LinkConfig) {
         self.wait_longer(now, config);
     }

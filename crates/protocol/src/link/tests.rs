@@ -373,7 +373,8 @@ fn senders_share_a_bottleneck_without_drowning_it() {
 
 #[test]
 fn large_replies_that_queue_are_not_asked_for_again_and_again() {
-    // Twelve replies of 60 KB at a time share a link that takes a datagram every 20 us: the last answer comes after ten times the least time-out.
+    // Twelve replies of 60 KB at a time share a link that takes a datagram every 20 us: the last answer comes after ten
+    // times the least time-out.
     let faults = Faults { bottleneck: (20_000, 10_000), ..Faults::default() };
     let mut net = Net::new(4, 1, 41, LinkConfig::default(), faults);
     let mut body = vec![7; 240];

@@ -1,7 +1,8 @@
 //! Which of the last [`WINDOW`] numbers have been seen: a ring of bits, so that a packet is never processed twice.
 //!
 //! A channel's numbers go to many nodes, so a receiver sees gaps that will never fill. It therefore remembers what it
-//! has seen, not up to where all is there. What is older than the window counts as seen: the sender keeps no packet that old.
+//! has seen, not up to where all is there. What is older than the window counts as seen: the sender keeps no packet
+//! that old.
 
 /// How many numbers back from the newest are remembered.
 pub const WINDOW: u64 = 4096;

@@ -1,9 +1,9 @@
 //! Tokens that two nodes want in turn, again and again, stay a while.
 //!
-//! A token that leaves at the first request changes nodes at every release where threads of two nodes want its lock
-//! all the time. Each change costs the ending of an interval, a trip and a few page fetches: some hundred times what
-//! the critical section takes. So a request that comes soon after the token waits a while, if this node itself has
-//! lately asked for the token soon after it had left. Meanwhile the node's threads take the lock as if nobody wanted it.
+//! A token that leaves at the first request changes nodes at every release where threads of two nodes want its lock all
+//! the time. Each change costs the ending of an interval, a trip and a few page fetches: some hundred times what the
+//! critical section takes. So a request that comes soon after the token waits a while, if this node itself has lately
+//! asked for the token soon after it had left. Meanwhile the node's threads take the lock as if nobody wanted it.
 
 use super::Tuning;
 use crate::ids::LockId;

@@ -10,8 +10,8 @@ use std::fmt;
 /// Version of Comem's protocols. Nodes of different versions do not talk beyond saying so.
 pub const VERSION: u16 = 1;
 
-/// What the word in [`Identity::options`] begins with that says how many bytes a packet may have, headers included. Nobody need have asked for it:
-/// it comes from the interface.
+/// What the word in [`Identity::options`] begins with that says how many bytes a packet may have, headers included.
+/// Nobody need have asked for it: it comes from the interface.
 pub const PACKETS: &str = "packets=";
 
 /// How a process sees memory.
@@ -231,8 +231,8 @@ fn packets_alone(words: &[&str]) -> Option<usize> {
     word.strip_prefix(PACKETS)?.parse().ok()
 }
 
-/// How the options of node zero and of a joiner differ, and what to do. Where packets differ and something else as well, that comes first: they may
-/// differ for it.
+/// How the options of node zero and of a joiner differ, and what to do. Where packets differ and something else as
+/// well, that comes first: they may differ for it.
 fn different_options(zero: &str, joiner: &str) -> String {
     let (there, here) = (lacking(zero, joiner), lacking(joiner, zero));
     if let (Some(there), Some(here)) = (packets_alone(&there), packets_alone(&here)) {

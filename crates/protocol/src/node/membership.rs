@@ -8,8 +8,8 @@
 //! heard tells nothing of the way there. A node that computes, or has no room for a message, answers pings. Evidence
 //! comes in two kinds:
 //!
-//! - *direct*: a closed port, the launcher's word, the node's own farewell. It counts at once, but for a closed port, which may be that of
-//!   a node that ended for the loss of another: it counts if 100 ms later nobody has told of that.
+//! - *direct*: a closed port, the launcher's word, the node's own farewell. It counts at once, but for a closed port,
+//!   which may be that of a node that ended for the loss of another: it counts if 100 ms later nobody has told of that.
 //! - *silence*: a warning after two seconds, a loss after the job's limit (ten seconds; none under a debugger).
 //!   Everything a node sends counts as a sign of life, and only time in which this node itself was awake counts
 //!   as silence: a process that was stopped does not blame the others for it.
@@ -20,15 +20,17 @@
 //! one with the greatest number.
 //!
 //! Who finds a loss tells all nodes, three times; who hears of one tells the nodes at distance 1, 2, 4, … in both
-//! directions; and PING and PONG carry the number of nodes gone, so that neighbours who know more hand it on. A node that is lost stays lost:
-//! its part of the shared memory is gone. It is told so itself, and gets [`Event::Lost`] with its own number when it wakes.
+//! directions; and PING and PONG carry the number of nodes gone, so that neighbours who know more hand it on. A node
+//! that is lost stays lost: its part of the shared memory is gone. It is told so itself, and gets [`Event::Lost`] with
+//! its own number when it wakes.
 //!
-//! A network may drop long packets without a word, and all that is heard is short. So each pair of neighbours also exchanges pings as long as a
-//! packet may be, until one is answered; [`Event::OnlyShort`] tells where none is. So does who watches a node for what
-//! it has not answered; and if that stays so, the two are parted as by silence.
+//! A network may drop long packets without a word, and all that is heard is short. So each pair of neighbours also
+//! exchanges pings as long as a packet may be, until one is answered; [`Event::OnlyShort`] tells where none is. So does
+//! who watches a node for what it has not answered; and if that stays so, the two are parted as by silence.
 //!
-//! At the end of a job ports close in the best order. So a node that enters the closing barrier says [`Detector::closing`],
-//! and from then on a closed port counts only if no farewell comes within a second. Past the barrier it says
+//! At the end of a job ports close in the best order. So a node that enters the closing barrier says
+//! [`Detector::closing`], and from then on a closed port counts only if no farewell comes within a second. Past the
+//! barrier it says
 //! [`Detector::closed`]: no closed port counts any more, whoever tells of it, for farewells get lost too. When it ends, it
 //! says [`Detector::leave`].
 //!
@@ -132,7 +134,8 @@ pub struct Transmit {
 const REPEATS: [Span; 2] = [Span::from_ms(100), Span::from_ms(300)];
 /// How long a closed port waits for the farewell during the closing barrier.
 const FAREWELL_GRACE: Span = Span::from_ms(1_000);
-/// How long a closed port waits for word of a loss, of which it may be the consequence: who ends for a loss has told of that before.
+/// How long a closed port waits for word of a loss, of which it may be the consequence: who ends for a loss has told of
+/// that before.
 const CAUSE_GRACE: Span = Span::from_ms(100);
 /// How long what was sent waits for an answer before its receiver is asked whether it is there.
 const ASK_AFTER: Span = Span::from_ms(1_000);
@@ -329,7 +332,8 @@ impl Detector {
 
     /// Something came from `node`, anything. Costs a few comparisons.
     pub fn heard(&mut self, now: Time, node: NodeId) {
-        // Whoever says that its port is closed need not be its host. If it is gone, the next message to it tells that again.
+        // Whoever says that its port is closed need not be its host. If it is gone, the next message to it tells that
+        // again.
         self.suspects.retain(|(suspect, _)| *suspect != node);
         for index in 0..self.watched.len() {
             let watched = &mut self.watched[index];

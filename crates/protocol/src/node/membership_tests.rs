@@ -321,7 +321,8 @@ fn a_node_that_dies_inside_the_closing_barrier_is_lost_after_a_second() {
     assert_eq!(ring.losses(2), [(NodeId(1), LossCause::PortClosed)]);
 }
 
-/// Of five nodes the last hears no farewell and finds four closed ports at once: the first tells it that the job is over.
+/// Of five nodes the last hears no farewell and finds four closed ports at once: the first tells it that the job is
+/// over.
 #[test]
 fn farewells_that_were_lost_are_missed_once() {
     let mut late = Detector::new(NodeId(4), 5, WatchConfig::default(), Time(0));

@@ -374,8 +374,8 @@ fn at_sync_object(
     }
 }
 
-/// Wants the tokens of these locks for this node, although no thread waits for them: they were used here, and will be again. Those that
-/// are here or asked for are passed over.
+/// Wants the tokens of these locks for this node, although no thread waits for them: they were used here, and will be
+/// again. Those that are here or asked for are passed over.
 pub fn prefetch_tokens(
     state: &mut impl NodeState,
     me: NodeId,
@@ -426,8 +426,8 @@ fn post_token_requests(of: NodeId, (node, queued): (NodeId, bool), batch: &LockB
     post(node, &Message::LockWants { of, queued, entries: batch.bytes() }, out);
 }
 
-/// A node wants tokens: those that rest here go there together, the others when they are free, and those that others were the last to ask for
-/// are for these to give.
+/// A node wants tokens: those that rest here go there together, the others when they are free, and those that others
+/// were the last to ask for are for these to give.
 fn give_wanted(
     state: &mut impl NodeState,
     caller: Option<Slot>,
@@ -437,7 +437,8 @@ fn give_wanted(
 ) -> Result<(), Misbehaved> {
     let mut tokens = LockBatch::default();
     let mut elsewhere = TokenRequests { of, batches: BTreeMap::new() };
-    // Where all locks say the same, what this node had seen before it gave a token goes with that one, and need not be said again.
+    // Where all locks say the same, what this node had seen before it gave a token goes with that one, and need not be
+    // said again.
     let mut told: Option<Vec<u8>> = None;
     let mut all_told = false;
     let (mut said, mut now) = (Vec::new(), Vec::new());

@@ -14,7 +14,8 @@ pub struct Member {
     pub pid: u32,
     /// Its address.
     pub ip: IpAddr,
-    /// The UDP port of each slot: the service thread's first, then the application threads'. Behind them there may be that of what may wait.
+    /// The UDP port of each slot: the service thread's first, then the application threads'. Behind them there may be
+    /// that of what may wait.
     pub ports: Vec<u16>,
 }
 

@@ -1,20 +1,22 @@
 //! Barriers, and whatever else all nodes do together: reductions, creating objects, ending the program.
 //!
 //! Up to [`BROADCAST_NODES`] nodes, each tells its arrival to all others (DSM/IP, section 3.2.1.3); beyond, arrivals
-//! climb a tree of degree [`TREE_DEGREE`] and the release comes down. The messages are not guarded one by one: an arrival
-//! is repeated until the barrier opens, and a node that has passed a barrier answers a repeated arrival
-//! from its memory of the last one. Neighbouring barriers differ by at most one, so one memory is enough, and
-//! a barrier of N nodes costs N(N-1) messages and no acknowledgement (2(N-1) in the tree).
+//! climb a tree of degree [`TREE_DEGREE`] and the release comes down. The messages are not guarded one by one: an
+//! arrival is repeated until the barrier opens, and a node that has passed a barrier answers a repeated arrival from
+//! its memory of the last one. Neighbouring barriers differ by at most one, so one memory is enough, and a barrier of N
+//! nodes costs N(N-1) messages and no acknowledgement (2(N-1) in the tree).
 //!
-//! An arrival may carry write notices. They are gathered like the numbers of a reduction, one behind the other, and when the barrier is
-//! open every node has those of all. What does not fit a datagram goes as a guarded post, which needs no repetition.
+//! An arrival may carry write notices. They are gathered like the numbers of a reduction, one behind the other, and
+//! when the barrier is open every node has those of all. What does not fit a datagram goes as a guarded post, which
+//! needs no repetition.
 //!
 //! A first arrival goes straight to the channel of the thread that waits at the other node (its thread 0); a
 //! repeated one goes to the service thread, which is always there.
 //!
-//! Where one thread of a node calls it need not be thread 0, which may be anywhere then. Such a node waits *elsewhere*: it says so, to the
-//! others' service threads since they may as well, and what it waits for comes to its own. Who has told thread 0 already says it again;
-//! and in the tree such a node tells its children where it waits, who would hear nothing of it before the release.
+//! Where one thread of a node calls it need not be thread 0, which may be anywhere then. Such a node waits *elsewhere*:
+//! it says so, to the others' service threads since they may as well, and what it waits for comes to its own. Who has
+//! told thread 0 already says it again; and in the tree such a node tells its children where it waits, who would hear
+//! nothing of it before the release.
 //!
 //! Where all nodes reach one another's words ([`Barrier::use_words`]), an arrival that carries nothing is such a word
 //! ([`arrival`](super::arrival)), and no message is sent. The barrier opens when the caller has found all words there
@@ -61,10 +63,11 @@ pub mod kinds {
     pub const RENDEZVOUS: u8 = 5;
     /// The choice of a place for the shared heap, called once a node: the least of integers.
     pub const PLACE: u8 = 6;
-    /// A node has come to the end of its part, in the middle of which the others may still be. Meets any other call: that fails at whoever made
-    /// it, and all go on from there.
+    /// A node has come to the end of its part, in the middle of which the others may still be. Meets any other call:
+    /// that fails at whoever made it, and all go on from there.
     pub const LEAVE: u8 = 7;
-    /// The choice of the unit of shared memory that all nodes allocate together, or of its place, called once a node: the largest of integers.
+    /// The choice of the unit of shared memory that all nodes allocate together, or of its place, called once a node:
+    /// the largest of integers.
     pub const UNIT: u8 = 8;
     /// A barrier of nodes, called by one thread of each, whose other threads do not use shared memory meanwhile.
     pub const NODES: u8 = 9;
@@ -213,7 +216,8 @@ pub struct Barrier {
     /// Those of all threads that have opened here.
     rounds: u32,
     local: Vec<(Slot, Arrival)>,
-    /// A call that one thread of each node makes goes before one of all threads for which others of this node wait already: it lacks the former.
+    /// A call that one thread of each node makes goes before one of all threads for which others of this node wait
+    /// already: it lacks the former.
     one: Option<(Slot, Arrival)>,
     /// This node's combined arrival at `epoch`, once all its threads (and in the tree its children) are in.
     mine: Option<Arrival>,
@@ -226,7 +230,8 @@ pub struct Barrier {
     /// What came of the last barrier.
     last_result: Vec<u8>,
     notices: Vec<u8>,
-    /// What came of the last call of all threads, for those that have not looked yet, and of the last of one thread of each node.
+    /// What came of the last call of all threads, for those that have not looked yet, and of the last of one thread of
+    /// each node.
     of_threads: Outcome,
     of_one: Outcome,
     /// Most bytes of notices in an unguarded message.
@@ -296,8 +301,8 @@ impl Barrier {
         }
     }
 
-    /// Lets arrivals climb the tree wherever there are more than two nodes (with notices in them, one message each way a node is
-    /// cheaper than telling all of them to all), and sets how many bytes of notices fit an unguarded message.
+    /// Lets arrivals climb the tree wherever there are more than two nodes (with notices in them, one message each way
+    /// a node is cheaper than telling all of them to all), and sets how many bytes of notices fit an unguarded message.
     pub fn for_notices(mut self, free_bytes: usize) -> Barrier {
         if self.nodes > 2 {
             self.shape = Barrier::tree(self.me, self.nodes);
@@ -354,18 +359,21 @@ impl Barrier {
         &self.outcome(what).result
     }
 
-    /// At the barrier of the thread's call some nodes came to the end of their part and others made another call: one of the former. The call has
-    /// failed, but memory is as consistent as after a barrier. Valid until this thread arrives again.
+    /// At the barrier of the thread's call some nodes came to the end of their part and others made another call: one
+    /// of the former. The call has failed, but memory is as consistent as after a barrier. Valid until this thread
+    /// arrives again.
     pub fn left(&self, what: Collective) -> Option<NodeId> {
         self.outcome(what).left
     }
 
-    /// The write notices of all nodes at the last barrier, in no particular order; valid until this thread arrives again.
+    /// The write notices of all nodes at the last barrier, in no particular order; valid until this thread arrives
+    /// again.
     pub fn notices(&self) -> &[u8] {
         &self.notices
     }
 
-    /// Thread `slot` arrives, and says `notices` for its node (one thread of the node does). Gives the number of the barrier it waits for, see [`Barrier::is_open`].
+    /// Thread `slot` arrives, and says `notices` for its node (one thread of the node does). Gives the number of the
+    /// barrier it waits for, see [`Barrier::is_open`].
     ///
     /// # Errors
     /// When another party came with a different call.
@@ -450,8 +458,8 @@ impl Barrier {
         true
     }
 
-    /// Another node's word says that it came to barrier `epoch` by messages, or with another call. So this one tells its
-    /// arrival by messages, if it has not yet.
+    /// Another node's word says that it came to barrier `epoch` by messages, or with another call. So this one tells
+    /// its arrival by messages, if it has not yet.
     pub fn tell_by_messages(&mut self, now: Time, epoch: u32, caller: Option<Slot>, out: &mut Outbox) {
         if self.awaits_words() == Some(epoch) && self.mismatch.is_none() {
             (self.by_word, self.mine) = (false, None);
@@ -488,7 +496,8 @@ impl Barrier {
         heard.elsewhere && near && self.elsewhere.insert((heard.from, heard.epoch))
     }
 
-    /// All threads of this node that take part are here: in the tree, children whose arrival is awaited must know where if that is elsewhere.
+    /// All threads of this node that take part are here: in the tree, children whose arrival is awaited must know where
+    /// if that is elsewhere.
     fn tell_children_where(&self, out: &mut Outbox) {
         let Shape::Tree { children, .. } = &self.shape else { return };
         if self.arrived().is_none() || !self.is_elsewhere() {
@@ -580,8 +589,8 @@ impl Barrier {
         }
     }
 
-    /// A node has left the job: it had passed the closing barrier, so all had arrived there, whether this node heard of it
-    /// or not. Tells whether this node waits at that barrier, which is open now.
+    /// A node has left the job: it had passed the closing barrier, so all had arrived there, whether this node heard of
+    /// it or not. Tells whether this node waits at that barrier, which is open now.
     pub fn on_departure(&mut self, caller: Option<Slot>, out: &mut Outbox) -> bool {
         let waits = self.mine.as_ref().is_some_and(|a| a.what == Collective::EXIT);
         if waits {
@@ -665,7 +674,8 @@ impl Barrier {
         }
     }
 
-    /// Calls of this node and another do not go together. Whoever waits anywhere hears only from this that it does so in vain.
+    /// Calls of this node and another do not go together. Whoever waits anywhere hears only from this that it does so
+    /// in vain.
     fn fail<T>(
         &mut self,
         mine: Collective,

@@ -306,7 +306,8 @@ fn whoever_hears_first_of_calls_that_differ_lets_the_others_hear_of_it() {
     }
 }
 
-/// Neither who made one of the calls, nor who only came between them, nor who has not called yet waits for ever; each is told once, by its own call.
+/// Neither who made one of the calls, nor who only came between them, nor who has not called yet waits for ever; each
+/// is told once, by its own call.
 #[test]
 fn calls_that_differ_deep_in_the_tree_end_those_of_all() {
     for (other, late) in [(99, 50), (12, 99), (3, 40), (60, 0)] {
@@ -448,7 +449,8 @@ fn a_late_copy_of_an_arrival_is_not_answered() {
     assert_eq!(net.sent, 2);
 }
 
-/// Nodes that make some calls one after the other, each by any of its threads; what comes to a first thread that is not in a call lies there.
+/// Nodes that make some calls one after the other, each by any of its threads; what comes to a first thread that is not
+/// in a call lies there.
 struct Callers {
     net: Net,
     random: u64,

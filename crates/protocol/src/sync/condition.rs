@@ -3,7 +3,8 @@
 //! Mesa", 1980: a woken thread acquires the lock again like any other, and checks again what it waits for).
 //!
 //! A signal that comes after the waiter has released the lock must not be lost, though it may leave from another node
-//! and overtake the waiter's messages. So a wait takes four steps, and the receipt of the first comes before the second:
+//! and overtake the waiter's messages. So a wait takes four steps, and the receipt of the first comes before the
+//! second:
 //!
 //! 1. *join* the waiters at the condition's manager, and hear that it is done;
 //! 2. release the lock;
@@ -16,8 +17,8 @@
 //! | been signalled | (the next one's) | is answered and leaves |
 //! | waits with its ticket | is answered and leaves | |
 //!
-//! Signals reach waiters in the order in which they joined. One that finds nobody is forgotten; most need not even be sent
-//! ([`signal_suppression`](super::signal_suppression)).
+//! Signals reach waiters in the order in which they joined. One that finds nobody is forgotten; most need not even be
+//! sent ([`signal_suppression`](super::signal_suppression)).
 
 use super::Context;
 use super::objects::{Given, SyncObjects, Waiter};
@@ -108,21 +109,21 @@ impl Condition {
 }
 
 impl SyncObjects {
-    /// Step 1 of a wait: thread `slot` joins the condition's waiters. Whether that is done; otherwise wait until woken or
-    /// answered, and ask [`SyncObjects::collect`] for [`SyncRequest::CondJoin`]. The lock stays held until then.
+    /// Step 1 of a wait: thread `slot` joins the condition's waiters. Whether that is done; otherwise wait until woken
+    /// or answered, and ask [`SyncObjects::collect`] for [`SyncRequest::CondJoin`]. The lock stays held until then.
     pub fn cond_join(&mut self, cx: &mut Context<'_>, id: ConditionId, slot: Slot) -> bool {
         !Rule::WaiterRegistersBeforeRelease.on() || self.ask(cx, SyncRequest::CondJoin, id.0, slot).is_some()
     }
 
-    /// Step 3 of a wait: whether thread `slot`, which has joined, has been signalled. Otherwise wait until woken or answered, and
-    /// ask [`SyncObjects::collect`] for [`SyncRequest::CondAwait`].
+    /// Step 3 of a wait: whether thread `slot`, which has joined, has been signalled. Otherwise wait until woken or
+    /// answered, and ask [`SyncObjects::collect`] for [`SyncRequest::CondAwait`].
     pub fn cond_await(&mut self, cx: &mut Context<'_>, id: ConditionId, slot: Slot) -> bool {
         self.ask(cx, SyncRequest::CondAwait, id.0, slot).is_some()
     }
 
-    /// Wakes the thread that has waited longest for the condition, if one does. A signal is a release, except from a thread that holds a lock
-    /// (`under_lock`): whoever is woken acquires the lock, and hears there what this would say; to end an interval for it too would
-    /// cost more than the signal.
+    /// Wakes the thread that has waited longest for the condition, if one does. A signal is a release, except from a
+    /// thread that holds a lock (`under_lock`): whoever is woken acquires the lock, and hears there what this would
+    /// say; to end an interval for it too would cost more than the signal.
     pub fn cond_signal(&mut self, cx: &mut Context<'_>, id: ConditionId, under_lock: bool) {
         self.tell(cx, SyncUpdate::CondSignal, id.0, !under_lock && Rule::SignalsTell.on());
     }

@@ -1,10 +1,11 @@
 //! What a lazy acquire of a lock lacks, whose token came without everything.
 //!
-//! Under `scope` a lazy acquire (Brazos: Speight and Bennett, USENIX Windows NT 1997, section 3.3) brings all that the releaser had written, and so its
-//! node says with its request that it wants to be told that. But the token may have been here, or under way, before; and it may have come
-//! through a node that had asked for it plainly, and knows no more than it was told. The
-//! [intervals](crate::coherence::pages::intervals) know such tokens. Then the lock's holder asks all other nodes what
-//! they have written, one after the other: what had happened before any release of the lock is among that.
+//! Under `scope` a lazy acquire (Brazos: Speight and Bennett, USENIX Windows NT 1997, section 3.3) brings all that the
+//! releaser had written, and so its node says with its request that it wants to be told that. But the token may have
+//! been here, or under way, before; and it may have come through a node that had asked for it plainly, and knows no
+//! more than it was told. The [intervals](crate::coherence::pages::intervals) know such tokens. Then the lock's holder
+//! asks all other nodes what they have written, one after the other: what had happened before any release of the lock
+//! is among that.
 
 use super::lock::Locks;
 use super::{Context, IntervalMark, Scope};
@@ -20,8 +21,9 @@ pub(super) struct Behind {
 }
 
 impl Locks {
-    /// The lock's holder asks the next node what it has written, unless one has been asked and has not answered; `false` when all have been, and what they
-    /// told has been taken in. Otherwise wait until woken or answered, and ask again.
+    /// The lock's holder asks the next node what it has written, unless one has been asked and has not answered;
+    /// `false` when all have been, and what they told has been taken in. Otherwise wait until woken or answered, and
+    /// ask again.
     pub fn catch_up(&mut self, cx: &mut Context<'_>, id: LockId) -> bool {
         let others = || NodeId::all(cx.nodes).filter(|node| *node != cx.me).collect();
         let behind = self.behind.entry(id).or_insert_with(|| Behind { left: others(), asked: None });

@@ -216,7 +216,8 @@ impl Locks {
         self.locks.get(&id).is_some_and(|l| l.token && !l.published && l.successor.is_none())
     }
 
-    /// When the lock was last released, if its token rests here, free and with nobody waiting: whoever asks for it gets it at once.
+    /// When the lock was last released, if its token rests here, free and with nobody waiting: whoever asks for it gets
+    /// it at once.
     pub fn is_idle_here(&self, id: LockId) -> Option<IntervalMark> {
         let rests = |l: &&Lock| l.token && !l.published && l.holder.is_none() && l.waiting.is_empty();
         self.locks.get(&id).filter(rests).map(|l| l.released)
@@ -229,8 +230,8 @@ impl Locks {
         lock.map(|l| l.holder = Some(slot)).is_some()
     }
 
-    /// Lets go of a lock that `slot` holds and nobody waits for, and whose token stays; `false`, and nothing done, when it is not so. `now` is only
-    /// asked then.
+    /// Lets go of a lock that `slot` holds and nobody waits for, and whose token stays; `false`, and nothing done, when
+    /// it is not so. `now` is only asked then.
     pub fn release_local(&mut self, id: LockId, slot: Slot, now: impl FnOnce() -> IntervalMark) -> bool {
         let stays = |l: &Lock| !l.may_publish || l.stays.0 > 0;
         let alone = |l: &&mut Lock| l.holder == Some(slot) && l.waiting.is_empty() && l.successor.is_none() && stays(l);
@@ -264,8 +265,8 @@ impl Locks {
         Ok(())
     }
 
-    /// Thread `slot`, which has just got the lock, cannot use it now: it goes to whoever is next. As nothing was done under it, there is nothing more to tell than
-    /// when it came.
+    /// Thread `slot`, which has just got the lock, cannot use it now: it goes to whoever is next. As nothing was done
+    /// under it, there is nothing more to tell than when it came.
     pub fn hand_back(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) {
         if self.holds(id, slot) {
             self.let_next(cx, id);
@@ -295,17 +296,18 @@ impl Locks {
         }
     }
 
-    /// Wants the token, although no thread waits for it, unless it is here or asked for already: gives which node has to be told, and whether
-    /// this one stands in the queue behind it already. The message is the caller's affair, with what this node has seen.
+    /// Wants the token, although no thread waits for it, unless it is here or asked for already: gives which node has
+    /// to be told, and whether this one stands in the queue behind it already. The message is the caller's affair, with
+    /// what this node has seen.
     pub fn prefetch_token(&mut self, cx: &mut Context<'_>, id: LockId) -> Option<(NodeId, bool)> {
         self.retract_token(cx, id);
         let lock = self.lock(cx, id);
         if lock.token || lock.asked { None } else { self.join_queue(cx, id) }
     }
 
-    /// Node `of` wants the token; `queued`: it stands in the queue behind this node already. If the token goes there at once, what its releases have to
-    /// tell is appended to `said`. The node has seen `seen`, and, if `told` is given, that when it comes to this token: but only if the token goes at
-    /// once, since later it might come sooner.
+    /// Node `of` wants the token; `queued`: it stands in the queue behind this node already. If the token goes there at
+    /// once, what its releases have to tell is appended to `said`. The node has seen `seen`, and, if `told` is given,
+    /// that when it comes to this token: but only if the token goes at once, since later it might come sooner.
     pub fn on_token_prefetch(
         &mut self,
         cx: &mut Context<'_>,
@@ -361,8 +363,9 @@ impl Locks {
         }
     }
 
-    /// The token arrives, with what its releases tell that is news. It goes to the thread that has waited longest; if none waits (any more), to the next in
-    /// the queue, or it rests. `false`, and nothing done, if this node has not asked for it.
+    /// The token arrives, with what its releases tell that is news. It goes to the thread that has waited longest; if
+    /// none waits (any more), to the next in the queue, or it rests. `false`, and nothing done, if this node has not
+    /// asked for it.
     pub fn on_grant(&mut self, cx: &mut Context<'_>, id: LockId, payload: &[u8]) -> bool {
         if self.locks.get(&id).is_none_or(|lock| !lock.asked) {
             return false;
@@ -378,8 +381,8 @@ impl Locks {
         true
     }
 
-    /// As [`Locks::on_grant`], for one of the tokens of a message. Where all locks tell the same, what came with the one before and was taken in, which is
-    /// `known`, is not taken in again.
+    /// As [`Locks::on_grant`], for one of the tokens of a message. Where all locks tell the same, what came with the
+    /// one before and was taken in, which is `known`, is not taken in again.
     pub fn on_token<'a>(&mut self, cx: &mut Context<'_>, id: LockId, payload: &'a [u8], known: &mut Option<&'a [u8]>) {
         let again = *known == Some(payload) && cx.payload.is_alike();
         if self.on_grant(cx, id, if again { &[] } else { payload }) {
@@ -425,8 +428,8 @@ impl Locks {
         false
     }
 
-    /// This node joins the queue for the token: gives whom to tell, and whether that is the node before it in the queue, or the manager. `None` where
-    /// nobody need be told: the token was published, and is here.
+    /// This node joins the queue for the token: gives whom to tell, and whether that is the node before it in the
+    /// queue, or the manager. `None` where nobody need be told: the token was published, and is here.
     fn join_queue(&mut self, cx: &mut Context<'_>, id: LockId) -> Option<(NodeId, bool)> {
         let (me, manager) = (cx.me, manager_of(id.0, cx.nodes));
         self.lock(cx, id).asked = true;
@@ -475,8 +478,8 @@ impl Locks {
         }
     }
 
-    /// Wants the token back for the threads that wait. A request of the service thread's would be under way until the token comes, however long that takes, and
-    /// meanwhile its window would not move on: so this is a post.
+    /// Wants the token back for the threads that wait. A request of the service thread's would be under way until the
+    /// token comes, however long that takes, and meanwhile its window would not move on: so this is a post.
     fn request_token_back(&mut self, cx: &mut Context<'_>, id: LockId) {
         let Some((node, queued)) = self.join_queue(cx, id) else { return };
         let (mut seen, mut hint) = (Vec::new(), LockBatch::default());

@@ -1,7 +1,7 @@
 //! Many locks in one message: requests for their tokens, or the tokens themselves.
 //!
-//! An entry is a lock and what is said of it: what the wisher has seen, or what the acquirer must know. Mostly that is the same as for the
-//! entry before, and stands there once.
+//! An entry is a lock and what is said of it: what the wisher has seen, or what the acquirer must know. Mostly that is
+//! the same as for the entry before, and stands there once.
 
 use crate::ids::LockId;
 use crate::wire::bytes::{Put, Reader, WireError};

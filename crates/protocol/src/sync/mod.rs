@@ -39,7 +39,8 @@ pub enum Scope {
     All,
 }
 
-/// A moment in the life of a node, counted by the intervals that have begun to end, from 1: where it is 0, it is before everything.
+/// A moment in the life of a node, counted by the intervals that have begun to end, from 1: where it is 0, it is before
+/// everything.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct IntervalMark(pub u64);
 
@@ -49,7 +50,8 @@ impl IntervalMark {
     /// The moment at which a node begins.
     pub const FIRST: IntervalMark = IntervalMark(1);
 
-    /// Whether a release at this moment can only be told after an interval has ended, if it is `now`: none has begun to end since.
+    /// Whether a release at this moment can only be told after an interval has ended, if it is `now`: none has begun to
+    /// end since.
     pub fn needs_close(self, now: IntervalMark) -> bool {
         self >= now && Rule::ToldReleasesAreInIntervals.on()
     }
@@ -57,8 +59,8 @@ impl IntervalMark {
 
 /// What a release has to tell to the acquirer.
 ///
-/// A lock's token goes from the releaser to a known acquirer, who said with its request what it has seen. Other releases
-/// are *deposited* with a manager, for whoever comes.
+/// A lock's token goes from the releaser to a known acquirer, who said with its request what it has seen. Other
+/// releases are *deposited* with a manager, for whoever comes.
 pub trait Payload {
     /// Appends what this node has seen; goes with its request, so that the answer can leave that out.
     fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>);
@@ -66,8 +68,9 @@ pub trait Payload {
     fn prefetch_hint(&mut self, _lock: LockId, _out: &mut Vec<u8>) {}
     /// The moment at which a thread of this node releases something.
     fn mark(&mut self) -> IntervalMark;
-    /// Appends what `to` must know when it acquires, and has not seen according to its `knowledge` (empty: nothing). The thread released at
-    /// `released` (before everything: none has); if an interval has ended since, that has what it wrote.
+    /// Appends what `to` must know when it acquires, and has not seen according to its `knowledge` (empty: nothing).
+    /// The thread released at `released` (before everything: none has); if an interval has ended since, that has what
+    /// it wrote.
     fn on_release(&mut self, scope: Scope, to: NodeId, knowledge: &[u8], released: IntervalMark, out: &mut Vec<u8>);
     /// Takes in what a release elsewhere said.
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]);
@@ -80,7 +83,8 @@ pub trait Payload {
     fn queue_up(&mut self, _lock: LockId, _manager: NodeId, _node: NodeId) -> Option<LockTail> {
         None
     }
-    /// At the manager: from now on, who asked last for a lock stands where other nodes may reach it, if there is such a place.
+    /// At the manager: from now on, who asked last for a lock stands where other nodes may reach it, if there is such a
+    /// place.
     fn publish_tail(&mut self, _lock: LockId, _last: NodeId) {}
     /// Whether releases of all locks say the same: all that the acquirer has not seen.
     fn is_alike(&self) -> bool {

@@ -153,8 +153,8 @@ impl Entry {
         Entry { machine, said: None }
     }
 
-    /// Whether forgetting the thing changes nothing. What signals said is for the threads that wait when they come; what was said at
-    /// a meeting, for those who were there.
+    /// Whether forgetting the thing changes nothing. What signals said is for the threads that wait when they come;
+    /// what was said at a meeting, for those who were there.
     fn is_idle(&self) -> bool {
         match &self.machine {
             Machine::Semaphore(semaphore) => semaphore.is_idle() && !self.is_said(),
@@ -255,8 +255,8 @@ impl SyncObjects {
         self.questions.push(Question { slot, request, name, answer: None });
     }
 
-    /// Thread `slot` asks for something; gives the answer when it is there at once. Otherwise wait until woken or answered,
-    /// and ask [`SyncObjects::collect`]. A thread asks for one thing at a time.
+    /// Thread `slot` asks for something; gives the answer when it is there at once. Otherwise wait until woken or
+    /// answered, and ask [`SyncObjects::collect`]. A thread asks for one thing at a time.
     pub(super) fn ask(&mut self, cx: &mut Context<'_>, request: SyncRequest, name: u64, slot: Slot) -> Option<bool> {
         let object = request.object(name);
         let manager = object.manager(cx.nodes);
@@ -463,8 +463,8 @@ impl SyncObjects {
     }
 }
 
-/// Whether this answer makes the thread's node acquire what releases have said. To be heard by the manager is not yet to be woken, or
-/// to be given anything.
+/// Whether this answer makes the thread's node acquire what releases have said. To be heard by the manager is not yet
+/// to be woken, or to be given anything.
 fn acquires(request: SyncRequest, yes: bool) -> bool {
     let gets = yes && !matches!(request, SyncRequest::CondJoin | SyncRequest::SemGive | SyncRequest::SemReset);
     gets && Rule::GivenThingsAreToldOf.on()

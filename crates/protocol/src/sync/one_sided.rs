@@ -31,8 +31,8 @@
 //! sleeper alone that clears it otherwise, so it cannot come to be set, and what was seen come back, between its look
 //! and its sleep.
 //!
-//! Where nobody can be woken, a thread sleeps for a moment instead, and looks at the word then. Sleepers may wake for no
-//! reason, so that is nothing new.
+//! Where nobody can be woken, a thread sleeps for a moment instead, and looks at the word then. Sleepers may wake for
+//! no reason, so that is nothing new.
 //!
 //! # Where the words lie
 //!

@@ -10,7 +10,8 @@
 //! | a writer | queue | queue | | all readers that wait, else the next writer, else free |
 //!
 //! A thread that reads may enter again; that stays within its node, since behind a waiting writer it would wait for
-//! itself. Whoever gets the lock learns what all who held it before have released, readers too: a writer must come after their reads.
+//! itself. Whoever gets the lock learns what all who held it before have released, readers too: a writer must come
+//! after their reads.
 
 use super::Context;
 use super::objects::{Given, SyncObjects, Waiter};

@@ -1,6 +1,6 @@
 //! Counting semaphores: zero at first; a post adds one, a wait takes one, and those who wait get theirs in the order in
-//! which their requests came (E. W. Dijkstra, "Cooperating sequential processes", 1965). To pass is to wait for one and to
-//! leave it: so a post is an event for any number of threads (PARMACS's pauses).
+//! which their requests came (E. W. Dijkstra, "Cooperating sequential processes", 1965). To pass is to wait for one and
+//! to leave it: so a post is an event for any number of threads (PARMACS's pauses).
 //!
 //! | at the manager | post | wait | try | pass |
 //! |---|---|---|---|---|
@@ -8,8 +8,9 @@
 //! | zero, nobody waits | one | queue | no | queue |
 //! | zero, some wait | all who want to pass do, and the first of the others gets it | queue | no | queue |
 //!
-//! A post takes effect when it arrives at the manager, so a try may miss one that is still on its way. To *give* is a post whose
-//! thread waits until it has arrived: what it does next comes after. To *reset* makes the count zero, and is answered as well.
+//! A post takes effect when it arrives at the manager, so a try may miss one that is still on its way. To *give* is a
+//! post whose thread waits until it has arrived: what it does next comes after. To *reset* makes the count zero, and is
+//! answered as well.
 
 use super::Context;
 use super::objects::{Given, SyncObjects, Waiter};
@@ -23,8 +24,9 @@ use std::collections::VecDeque;
 pub struct SemaphoreId(pub u64);
 
 impl SemaphoreId {
-    /// Names from here up to 2^32 more belong to Comem: a library over it tells its workers with them to begin and hears that they
-    /// have ended. All of them are one scope: who acquires any of them hears of what was released with any other.
+    /// Names from here up to 2^32 more belong to Comem: a library over it tells its workers with them to begin and
+    /// hears that they have ended. All of them are one scope: who acquires any of them hears of what was released with
+    /// any other.
     pub const RESERVED: u64 = 0xC03E_0000_0000_0000;
 
     /// A name of Comem's own.
@@ -42,7 +44,8 @@ impl SemaphoreId {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Semaphore {
     count: u64,
-    /// Threads that wait; boxed and made when first needed, since most semaphores of many are idle, and so half the size.
+    /// Threads that wait; boxed and made when first needed, since most semaphores of many are idle, and so half the
+    /// size.
     #[allow(clippy::box_collection)]
     queue: Option<Box<VecDeque<Waiter>>>,
 }
@@ -102,8 +105,8 @@ impl SyncObjects {
         self.tell(cx, SyncUpdate::SemPost, id.0, Rule::PostsTell.on());
     }
 
-    /// Thread `slot` adds one to the semaphore; whether that has happened. Otherwise wait until woken or answered, and ask
-    /// [`SyncObjects::collect`] for [`SyncRequest::SemGive`].
+    /// Thread `slot` adds one to the semaphore; whether that has happened. Otherwise wait until woken or answered, and
+    /// ask [`SyncObjects::collect`] for [`SyncRequest::SemGive`].
     pub fn sem_give(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
         self.ask(cx, SyncRequest::SemGive, id.0, slot).is_some()
     }
@@ -114,20 +117,20 @@ impl SyncObjects {
         self.ask(cx, SyncRequest::SemReset, id.0, slot).is_some()
     }
 
-    /// Thread `slot` begins to take one from the semaphore; whether it has it now. Otherwise wait until woken or answered, and ask
-    /// [`SyncObjects::collect`] for [`SyncRequest::SemWait`].
+    /// Thread `slot` begins to take one from the semaphore; whether it has it now. Otherwise wait until woken or
+    /// answered, and ask [`SyncObjects::collect`] for [`SyncRequest::SemWait`].
     pub fn sem_wait(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
         self.ask(cx, SyncRequest::SemWait, id.0, slot).is_some()
     }
 
-    /// Thread `slot` begins to wait until the semaphore has one, and leaves it there; whether it has one now. Otherwise as
-    /// [`SyncObjects::sem_wait`], for [`SyncRequest::SemPass`].
+    /// Thread `slot` begins to wait until the semaphore has one, and leaves it there; whether it has one now. Otherwise
+    /// as [`SyncObjects::sem_wait`], for [`SyncRequest::SemPass`].
     pub fn sem_pass(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
         self.ask(cx, SyncRequest::SemPass, id.0, slot).is_some()
     }
 
-    /// Thread `slot` asks for one from the semaphore, to be told at once whether there is one: now, when this node is the manager,
-    /// otherwise through [`SyncObjects::collect`] for [`SyncRequest::SemTryWait`].
+    /// Thread `slot` asks for one from the semaphore, to be told at once whether there is one: now, when this node is
+    /// the manager, otherwise through [`SyncObjects::collect`] for [`SyncRequest::SemTryWait`].
     pub fn sem_try_wait(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> Option<bool> {
         self.ask(cx, SyncRequest::SemTryWait, id.0, slot)
     }

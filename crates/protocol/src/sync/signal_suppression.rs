@@ -1,11 +1,12 @@
 //! Signals that nobody hears need not be sent.
 //!
-//! Programs signal condition variables far more often than threads wait for them: SPLASH-3's FMM broadcasts 23,000 times on each of two nodes, and
-//! waits some twenty times. So a manager whose conditions nobody waits for tells a node that goes on signalling so, and that node keeps its signals to
-//! itself, all of those that are managed there (and lie in the same shard), whether it has named them before or not.
-//! Before a thread has joined the waiters of any of them, every node that keeps quiet is told to speak again, and has
-//! said that it does ([`Condition`](super::condition): the first of a wait's four steps takes that much longer then).
-//! Who signals after the waiter has let its lock go therefore knows.
+//! Programs signal condition variables far more often than threads wait for them: SPLASH-3's FMM broadcasts 23,000
+//! times on each of two nodes, and waits some twenty times. So a manager whose conditions nobody waits for tells a node
+//! that goes on signalling so, and that node keeps its signals to itself, all of those that are managed there (and lie
+//! in the same shard), whether it has named them before or not. Before a thread has joined the waiters of any of them,
+//! every node that keeps quiet is told to speak again, and has said that it does ([`Condition`](super::condition): the
+//! first of a wait's four steps takes that much longer then). Who signals after the waiter has let its lock go
+//! therefore knows.
 //!
 //! | at the manager, a node | signals in vain, often enough | somebody joins | says that it speaks |
 //! |---|---|---|---|
@@ -13,8 +14,9 @@
 //! | is hushed | | is told to speak | |
 //! | was told to speak | | | speaks; who has joined is answered when none is left |
 //!
-//! Messages overtake each other: a node that was told to speak takes no notice of being hushed under that number or a lower one. A node that was told to speak is
-//! hushed again only after four times as many vain signals as before, so where threads do wait, little is said of this.
+//! Messages overtake each other: a node that was told to speak takes no notice of being hushed under that number or a
+//! lower one. A node that was told to speak is hushed again only after four times as many vain signals as before, so
+//! where threads do wait, little is said of this.
 
 use super::Context;
 use super::condition::ConditionId;

@@ -129,7 +129,8 @@ pub trait Put {
     fn put_u64(&mut self, value: u64) {
         self.put_bytes(&value.to_be_bytes());
     }
-    /// Appends a number in as few bytes as it takes, seven bits in each from the lowest on; all but the last have the top bit set.
+    /// Appends a number in as few bytes as it takes, seven bits in each from the lowest on; all but the last have the
+    /// top bit set.
     fn put_var(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.put_u8(value as u8 | 0x80);

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! All numbers are in network byte order. The upper three bits of `msgType` are flags. `retransNum` counts the
-//! transmissions of this datagram before this one (the paper reserves the field and leaves it unused). `frag` is 0 for a whole
-//! message and `i + 1` for its fragment `i`; fragments have consecutive sequence numbers.
+//! transmissions of this datagram before this one (the paper reserves the field and leaves it unused). `frag` is 0 for
+//! a whole message and `i + 1` for its fragment `i`; fragments have consecutive sequence numbers.
 
 use super::bytes::{Put, Reader, WireError};
 use crate::ids::{Channel, Seq};

@@ -1,6 +1,8 @@
-//! Where a node finds what may wait until it looks: pages that nobody asked for are of use behind a barrier, and not before (decision 0046).
+//! Where a node finds what may wait until it looks: pages that nobody asked for are of use behind a barrier, and not
+//! before (decision 0046).
 //!
-//! Over networks nodes say at the start where they want that to go. Nobody sleeps in a socket of its own for it, so it wakes nobody.
+//! Over networks nodes say at the start where they want that to go. Nobody sleeps in a socket of its own for it, so it
+//! wakes nobody.
 
 use super::Wire;
 use comem_protocol::ids::Slot;

@@ -1,7 +1,7 @@
 //! Fragments of long replies that are received where they belong.
 //!
-//! The sender that waits for a reply lends the place of its next fragment for the receive call. What comes instead of that fragment goes on in
-//! the buffer, and is taken in as ever.
+//! The sender that waits for a reply lends the place of its next fragment for the receive call. What comes instead of
+//! that fragment goes on in the buffer, and is taken in as ever.
 
 use super::{BoxedError, Node};
 use comem_net::Received;
@@ -33,7 +33,8 @@ pub(super) enum InPlace {
 }
 
 impl Node {
-    /// Receives the next fragment of a long reply where it belongs, if a thread expects one in its own socket. What else comes then lies in the buffer.
+    /// Receives the next fragment of a long reply where it belongs, if a thread expects one in its own socket. What
+    /// else comes then lies in the buffer.
     pub(super) fn receive_in_place(&self, at: Slot, as_slot: Slot, buffer: &mut [u8], looks: usize) -> InPlace {
         let endpoint = self.wire.endpoint(at);
         if at != as_slot || !endpoint.receives_in_two() {

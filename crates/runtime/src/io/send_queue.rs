@@ -1,5 +1,5 @@
-//! Guarded messages that found no room in their sender's window: they stand in line, one line for each slot, until acknowledgements or answers make
-//! room there.
+//! Guarded messages that found no room in their sender's window: they stand in line, one line for each slot, until
+//! acknowledgements or answers make room there.
 
 use super::Wire;
 use crate::error::Error;
@@ -60,8 +60,8 @@ impl SendQueue {
 }
 
 impl Wire {
-    /// Lets those in front go, as far as the window has room; whether any went. Who joins the line calls this too: the window may have become free
-    /// after it was found full, and nobody else would come by again.
+    /// Lets those in front go, as far as the window has room; whether any went. Who joins the line calls this too: the
+    /// window may have become free after it was found full, and nobody else would come by again.
     fn advance(&self, slot: Slot, joins: Option<Waiting>) -> Result<bool, Refused> {
         let line = &self.send_queues[slot.index()];
         let mut waiting = line.waiting.lock();

@@ -8,7 +8,8 @@ use comem_protocol::outbox::Outbox;
 use comem_protocol::wire::message::{Message, types};
 
 impl Node {
-    /// Whether a part of a program's message may be taken in. The beginning says to whom it goes, and with it all of the message is taken.
+    /// Whether a part of a program's message may be taken in. The beginning says to whom it goes, and with it all of
+    /// the message is taken.
     pub(super) fn has_room_for(&self, part: Part<'_>) -> bool {
         match part {
             Part::Beginning(&[high, low, ..]) => self.takes_messages(u16::from_be_bytes([high, low])),

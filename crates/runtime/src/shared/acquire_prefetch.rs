@@ -1,4 +1,5 @@
-//! After an acquire, the copies that it ended and that were in use are fetched again, without faults: a few requests to each home.
+//! After an acquire, the copies that it ended and that were in use are fetched again, without faults: a few requests to
+//! each home.
 
 use super::Shared;
 use crate::error::Result;
@@ -33,7 +34,8 @@ pub(crate) struct AcquirePrefetch {
 }
 
 impl Thread {
-    /// Begins to fetch again what an acquire, of this lock if it is one, ended and was in use; what belongs to other locks is left to their acquires.
+    /// Begins to fetch again what an acquire, of this lock if it is one, ended and was in use; what belongs to other
+    /// locks is left to their acquires.
     pub(crate) fn begin_acquire_prefetch(&self, shared: &Shared, lock: Option<LockId>) -> AcquirePrefetch {
         let ended = std::mem::take(&mut *shared.invalidated.lock());
         let mut refetch = AcquirePrefetch::default();

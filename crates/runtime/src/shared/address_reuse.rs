@@ -1,11 +1,11 @@
 //! Addresses of freed regions, used again by allocations that find no others.
 //!
-//! Each node frees such a region for itself, at a moment of its own, and forgets it two barriers of all threads later at the earliest, when it has the answers to
-//! all that it has asked about it ([`super::freed_regions`]): then nothing about it is on its way to this node, and its
-//! tables hold nothing of it. What all nodes have forgotten is as good as what nobody has had. All come to the end of
-//! their common stretch in the same call, since they allocate there in the same order. So they agree in it on the first
-//! place that is forgotten everywhere: each says where it has one, the largest answer is where all look on, and when
-//! all answers are the same it is found.
+//! Each node frees such a region for itself, at a moment of its own, and forgets it two barriers of all threads later
+//! at the earliest, when it has the answers to all that it has asked about it ([`super::freed_regions`]): then nothing
+//! about it is on its way to this node, and its tables hold nothing of it. What all nodes have forgotten is as good as
+//! what nobody has had. All come to the end of their common stretch in the same call, since they allocate there in the
+//! same order. So they agree in it on the first place that is forgotten everywhere: each says where it has one, the
+//! largest answer is where all look on, and when all answers are the same it is found.
 //!
 //! A node that allocates alone asks all others whether they have forgotten the place, one question and one answer for
 //! each. Others hear of a free by a message that wakes nobody, so they count the two barriers from the epoch in which
@@ -37,7 +37,8 @@ const NOWHERE: i64 = i64::MAX;
 const PLACES_TRIED: usize = 16;
 
 impl Thread {
-    /// A place of so many pages that all nodes have forgotten; each makes the call when its common stretch has no room, and all get the same answer.
+    /// A place of so many pages that all nodes have forgotten; each makes the call when its common stretch has no room,
+    /// and all get the same answer.
     pub(super) fn take_again(&self, shared: &Shared, part: Part, pages: u64, align: u64) -> Result<Option<u64>> {
         if shared.views.is_none() {
             return Ok(None);

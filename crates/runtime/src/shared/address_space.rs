@@ -1,12 +1,13 @@
-//! Where the heap lies. Nodes map it at the same address: each says which of a few places are free, and all take the first that is
-//! free everywhere.
+//! Where the heap lies. Nodes map it at the same address: each says which of a few places are free, and all take the
+//! first that is free everywhere.
 
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::heap::HEAP_BYTES_MIN;
 use comem_memory::pages::{Arena, Detector};
 
-/// The places, in the order of preference, in units of 16 TiB: away from where systems put programs (5) and libraries (7).
+/// The places, in the order of preference, in units of 16 TiB: away from where systems put programs (5) and libraries
+/// (7).
 const PLACES: [usize; 6] = [1, 2, 3, 4, 6, 0];
 const PLACE_BYTES: usize = 16 << 40;
 /// In the lowest 16 TiB, above what 32-bit habits use.

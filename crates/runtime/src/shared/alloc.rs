@@ -1,9 +1,9 @@
 //! Allocation in the shared heap.
 //!
-//! Each node allocates from a stretch of its own in each half of the heap (tracked, guarded) without asking anybody; there is another one for what all
-//! nodes allocate together, in the same order ([`super::heap_layout`]). What is known of allocations stands in private
-//! memory, never in shared pages. Small blocks share pages of a region that their node allocates for them, and return
-//! to that node.
+//! Each node allocates from a stretch of its own in each half of the heap (tracked, guarded) without asking anybody;
+//! there is another one for what all nodes allocate together, in the same order ([`super::heap_layout`]). What is known
+//! of allocations stands in private memory, never in shared pages. Small blocks share pages of a region that their node
+//! allocates for them, and return to that node.
 
 use super::extent_alloc::ExtentAllocator;
 use super::heap_layout::{HeapLayout, Parts};
@@ -36,8 +36,8 @@ pub struct RegionOptions {
     pub homes: Homes,
     /// Bytes, a power of two.
     pub alignment: usize,
-    /// Pages of a unit, a power of two; 0 takes the job's or, where that names none either, one: more once a node has as many
-    /// mappings as it may have (`vm.max_map_count`).
+    /// Pages of a unit, a power of two; 0 takes the job's or, where that names none either, one: more once a node has
+    /// as many mappings as it may have (`vm.max_map_count`).
     pub unit_pages: u32,
     /// Bytes of a unit of lines memory: 64, 128, 256, 512, 1024 or 2048; the job must have lines memory, and the engine
     /// is `direct` or `msi`. 0 takes the job's unit where the region's engine keeps lines, and pages elsewhere.
@@ -458,7 +458,8 @@ impl Thread {
                     let (address, _) = free.free.swap_remove(at);
                     allocator.blocks.insert(address, kind);
                     drop(allocator);
-                    // SAFETY: the block is in an allocated region and belongs to nobody else; its old contents have no meaning.
+                    // SAFETY: the block is in an allocated region and belongs to nobody else; its old contents have no
+                    // meaning.
                     unsafe { shared.clear(address, size) };
                     return Ok(address);
                 }
@@ -506,8 +507,8 @@ impl Thread {
         if fine { Ok(()) } else { Err(wrong("no allocation begins there, or it was freed already")) }
     }
 
-    /// This node is about to free its part of a region. Diffs of it that have left, and of which nobody has been told, may come to their home when something
-    /// else lies there; who is told waits for them at the next barrier.
+    /// This node is about to free its part of a region. Diffs of it that have left, and of which nobody has been told,
+    /// may come to their home when something else lies there; who is told waits for them at the next barrier.
     pub(super) fn tell_flushed(&self, shared: &Shared, page: PageNo) {
         let whole = |known: &Arc<RegionState>| {
             known.region.first == page && (!known.region.cut_up || known.region.owner.is_none())
@@ -517,7 +518,8 @@ impl Thread {
         }
     }
 
-    /// Asks another node to take its memory back. That is a release: no later diff may bring back what stood in the memory, whoever wrote it.
+    /// Asks another node to take its memory back. That is a release: no later diff may bring back what stood in the
+    /// memory, whoever wrote it.
     fn send_free(&self, shared: &Shared, owner: NodeId, (page, offset): (PageNo, u32)) {
         let mut side = Outbox::new();
         let mut intervals = shared.intervals.lock();
@@ -540,8 +542,8 @@ fn tell_all(shared: &Shared, body: &[u8], out: &mut Outbox) {
 }
 
 impl Node {
-    /// Takes back a block or a region of this node; `false` when there is none. Where another node frees it: with what that knows to have been
-    /// written to this node's memory.
+    /// Takes back a block or a region of this node; `false` when there is none. Where another node frees it: with what
+    /// that knows to have been written to this node's memory.
     pub(crate) fn free_here(
         &self,
         shared: &Shared,

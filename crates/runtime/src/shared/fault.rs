@@ -1,8 +1,8 @@
 //! A page fault, from the signal to the reply and back.
 //!
-//! The signal arrives in the thread that made the access. It finds region and chunk, steps the chunk under its lock, sends its own
-//! request, waits in its own socket, and returns to try the access again. Nobody relays anything: a wake-up costs more than the
-//! trip.
+//! The signal arrives in the thread that made the access. It finds region and chunk, steps the chunk under its lock,
+//! sends its own request, waits in its own socket, and returns to try the access again. Nobody relays anything: a
+//! wake-up costs more than the trip.
 
 use super::Shared;
 use super::serve::written_though_read_only;
@@ -171,13 +171,15 @@ pub(crate) fn in_some_place<R>(node: &Arc<Node>, step: impl FnOnce(&Thread) -> R
     }
     match comem.current() {
         Ok(thread) => step(&thread),
-        // Another thread may be at that already: then this one waits, and runs nothing that the program has registered for its exit.
+        // Another thread may be at that already: then this one waits, and runs nothing that the program has registered
+        // for its exit.
         Err(error) => comem.end_with(&error),
     }
 }
 
 impl Shared {
-    /// The job is over for a process that stays. The access goes on with what is here; the host makes an error of it as soon as it can.
+    /// The job is over for a process that stays. The access goes on with what is here; the host makes an error of it as
+    /// soon as it can.
     fn go_on_alone(&self, node: &Node, host: &dyn Host, error: &Error) -> Verdict {
         node.outlive(host, error);
         let kept = self.keep_alone();
@@ -258,7 +260,8 @@ impl DiffSink for NoFlush {
 }
 
 impl Thread {
-    /// An access to `page` faulted, of the instruction at this address (0: no instruction's). `false`: there is no such memory.
+    /// An access to `page` faulted, of the instruction at this address (0: no instruction's). `false`: there is no such
+    /// memory.
     pub(crate) fn page_fault(&self, shared: &Shared, page: PageNo, access: Access, instruction: usize) -> Result<bool> {
         let Some(known) = shared.table.find(page) else { return Ok(false) };
         if known.is_freed() {
@@ -342,8 +345,8 @@ impl Thread {
         }
     }
 
-    /// Takes these runs of `home`, or asks for them and waits until the unit that begins at `first` is here. `meanwhile` is called with what has been asked for,
-    /// if that unit is among it.
+    /// Takes these runs of `home`, or asks for them and waits until the unit that begins at `first` is here.
+    /// `meanwhile` is called with what has been asked for, if that unit is among it.
     fn fetch_runs(
         &self,
         shared: &Shared,
@@ -394,8 +397,9 @@ impl Thread {
         }
     }
 
-    /// Asks for the run behind the one that this thread is about to wait for; its home works on it while this thread takes the first in,
-    /// and the answer waits in this thread's socket until the thread gets there. So at most two runs are under way.
+    /// Asks for the run behind the one that this thread is about to wait for; its home works on it while this thread
+    /// takes the first in, and the answer waits in this thread's socket until the thread gets there. So at most two
+    /// runs are under way.
     fn run_ahead(
         &self,
         shared: &Shared,
@@ -469,8 +473,8 @@ impl Thread {
         }
     }
 
-    /// Maps the unit that this thread is about to wait for, if nobody else can look at it before it is there: to map it is most of what is left to do
-    /// once it has come.
+    /// Maps the unit that this thread is about to wait for, if nobody else can look at it before it is there: to map it
+    /// is most of what is left to do once it has come.
     fn premap(&self, shared: &Shared, home: NodeId, unit: &Range<PageNo>) {
         // What is copied out of the home's memory is not waited for.
         if self.home().peer_memory(shared, home).is_some() || !comem_net::threads::is_one_beside_ours() {
@@ -538,8 +542,9 @@ impl Thread {
                 return Err(Error::Misuse(format!("{at:#x} is in no allocation of the shared heap")));
             }
             let byte = at as *mut u8;
-            // SAFETY: the address is in an allocation; the access faults the page in, and an exchange of a byte for itself changes
-            // nothing whatever other threads do. (An addition of nothing would not do: compilers make a load of it.)
+            // SAFETY: the address is in an allocation; the access faults the page in, and an exchange of a byte for
+            // itself changes nothing whatever other threads do. (An addition of nothing would not do: compilers make a
+            // load of it.)
             unsafe {
                 if write {
                     let _ = (*byte.cast::<AtomicU8>()).compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);

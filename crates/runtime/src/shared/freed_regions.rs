@@ -1,9 +1,11 @@
 //! Regions that were freed.
 //!
-//! Their addresses are not used again as long as there are others, so that whoever still touches them meets the mark that they were freed, and so does what is
-//! still on its way: diffs, fetches and their answers, the news of the free itself. What is known of a region takes a kilobyte and more, and programs free
-//! millions. So when many lie here, two barriers of all threads have passed since the last of them was freed, and nothing of them is being fetched, the oldest
-//! *fall*: of these no more is known than that they were freed, and where they lay side by side that is one entry for all.
+//! Their addresses are not used again as long as there are others, so that whoever still touches them meets the mark
+//! that they were freed, and so does what is still on its way: diffs, fetches and their answers, the news of the free
+//! itself. What is known of a region takes a kilobyte and more, and programs free millions. So when many lie here, two
+//! barriers of all threads have passed since the last of them was freed, and nothing of them is being fetched, the
+//! oldest *fall*: of these no more is known than that they were freed, and where they lay side by side that is one
+//! entry for all.
 //!
 //! Who finds no other room, all nodes together or one for itself, takes what has fallen on every node and what
 //! nobody's tables say anything of any more ([`super::address_reuse`]).
@@ -89,8 +91,8 @@ impl FreedRegions {
         self.kept.push_back((epoch, pages, again));
     }
 
-    /// In this epoch, which has just begun: appends the first pages of the regions that fall. A region stays, and later ones with it, as long as
-    /// something of it is awaited.
+    /// In this epoch, which has just begun: appends the first pages of the regions that fall. A region stays, and later
+    /// ones with it, as long as something of it is awaited.
     pub(super) fn fall(&mut self, epoch: u32, is_awaited: impl Fn(PageNo) -> bool, first_pages: &mut Vec<PageNo>) {
         self.fall_but(KEPT_CHUNKS, epoch, is_awaited, first_pages);
     }

@@ -1,11 +1,12 @@
 //! The program's global variables as a region of the heap.
 //!
-//! Their pages are pages of the heap to everything else: chunks, diffs, notices, fetches. Only where the program sees them is another
-//! matter: where its linker put them, through the arena's window ([`comem_memory::pages::Arena::open_window`]), and no longer at the heap's
-//! address. [`Shared::page_of`] and [`Shared::address_of`] know of that, and nobody else.
+//! Their pages are pages of the heap to everything else: chunks, diffs, notices, fetches. Only where the program sees
+//! them is another matter: where its linker put them, through the arena's window
+//! ([`comem_memory::pages::Arena::open_window`]), and no longer at the heap's address. [`Shared::page_of`] and
+//! [`Shared::address_of`] know of that, and nobody else.
 //!
-//! Node 0's values when they are shared are everybody's; it is the home of all pages at first. At the end it gets all of them back
-//! and keeps them as memory of its own, so that it may go on alone.
+//! Node 0's values when they are shared are everybody's; it is the home of all pages at first. At the end it gets all
+//! of them back and keeps them as memory of its own, so that it may go on alone.
 
 use super::{Shared, hooks, memory};
 use crate::error::{Error, Result};
@@ -56,8 +57,8 @@ fn arena_of(shared: &Shared, page: PageNo) -> Option<(&Arena, PageNo)> {
     Some(if page < from { (&views.tracked, page) } else { (&views.guarded, page - from) })
 }
 
-/// The parts of the range that are mapped from a file, so that an untouched page may have values; the whole range where the
-/// system does not say.
+/// The parts of the range that are mapped from a file, so that an untouched page may have values; the whole range where
+/// the system does not say.
 fn from_files(range: &Range<usize>) -> Vec<Range<usize>> {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return vec![range.clone()] };
     // "START-END rw-p OFFSET DEVICE INODE PATH", where memory of no file has inode 0.
@@ -71,7 +72,8 @@ fn from_files(range: &Range<usize>) -> Vec<Range<usize>> {
     maps.lines().filter_map(part).collect()
 }
 
-/// Whether pages of the range have ever been touched, by the process's page table; all of them where that may not be read.
+/// Whether pages of the range have ever been touched, by the process's page table; all of them where that may not be
+/// read.
 fn touched(range: &Range<usize>) -> impl Fn(usize) -> bool + use<> {
     const PRESENT_OR_SWAPPED: u64 = 3 << 62;
     let first = range.start / PAGE_BYTES;
@@ -85,8 +87,8 @@ fn touched(range: &Range<usize>) -> impl Fn(usize) -> bool + use<> {
     }
 }
 
-/// Copies what stands in the program's memory into the service view, which is zero as yet. What is zero is left out, and memory of
-/// no file that nobody touched is not touched here either.
+/// Copies what stands in the program's memory into the service view, which is zero as yet. What is zero is left out,
+/// and memory of no file that nobody touched is not touched here either.
 ///
 /// # Safety
 /// The range is readable memory that nobody writes meanwhile; `to` has room for it.
@@ -156,7 +158,8 @@ impl Thread {
             unsafe { copy_in(&program, arena.service().add(in_arena as usize * PAGE_BYTES)) };
         }
         let pages = (program.len() / PAGE_BYTES) as PageNo;
-        // SAFETY: by this function's contract; node 0's bytes are in the service view, and those of the others do not count.
+        // SAFETY: by this function's contract; node 0's bytes are in the service view, and those of the others do not
+        // count.
         let opened = unsafe { arena.open_window(in_arena..in_arena + pages, program.start) };
         opened.map_err(Error::system("cannot share the program's globals"))?;
         let _ = shared.globals.set(Globals { pages: first..first + pages, start: program.start });
@@ -181,7 +184,8 @@ impl Thread {
         ))
     }
 
-    /// At the end, collective: brings all global variables to node 0 that other nodes have written, whether or not they have synchronised since.
+    /// At the end, collective: brings all global variables to node 0 that other nodes have written, whether or not they
+    /// have synchronised since.
     pub(crate) fn bring_globals_home(&self, shared: &Shared) -> Result<()> {
         let Some(globals) = shared.globals.get() else { return Ok(()) };
         self.collective(Collective::LAST_WRITES, &[], |_| ())?;

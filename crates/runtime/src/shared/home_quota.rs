@@ -16,9 +16,11 @@ use comem_protocol::outbox::Outbox;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-/// A look at what others have claimed is worth another one as soon as that is used up, if it found so many pages. Else it is after so many refusals,
+/// A look at what others have claimed is worth another one as soon as that is used up, if it found so many pages. Else
+/// it is after so many refusals,
 const WORTH_A_LOOK: u32 = 32;
-/// and after twice as many each time, up to so many: who goes through more memory than its cache holds is refused at each fault.
+/// and after twice as many each time, up to so many: who goes through more memory than its cache holds is refused at
+/// each fault.
 const REFUSALS_BETWEEN_LOOKS_MAX: u32 = 1 << 16;
 
 /// The homes that came to this node.
@@ -119,8 +121,8 @@ impl Node {
 }
 
 impl Thread {
-    /// Whether memory with these homes that nobody has touched becomes this node's where it touches it. Where homes do not migrate, nobody gets it for having
-    /// set it up for others.
+    /// Whether memory with these homes that nobody has touched becomes this node's where it touches it. Where homes do
+    /// not migrate, nobody gets it for having set it up for others.
     pub(super) fn may_claim(&self, shared: &Shared, homes: &Homes) -> bool {
         let may = match homes {
             Homes::Automatic => self.home().config.migration,

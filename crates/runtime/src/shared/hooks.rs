@@ -1,7 +1,8 @@
-//! The heap introduces itself to `libcomem_wrap.so`, where that is preloaded, so that system calls can use shared buffers.
+//! The heap introduces itself to `libcomem_wrap.so`, where that is preloaded, so that system calls can use shared
+//! buffers.
 //!
-//! The library stands before the C library's functions and cannot know where the heap is; a program that contains the runtime has no
-//! symbols by which the library could find it. So the runtime looks for the library.
+//! The library stands before the C library's functions and cannot know where the heap is; a program that contains the
+//! runtime has no symbols by which the library could find it. So the runtime looks for the library.
 
 use crate::Comem;
 use crate::inline::calls;
@@ -108,8 +109,8 @@ unsafe extern "C" fn copy(private: *mut c_void, lines: *mut c_void, bytes: usize
     }
 }
 
-/// Brings memory here for a system call; not 0 when it is no allocation, or the thread has no place in the job and there is none
-/// left, or this is a child made by `fork`: the call then meets what it would have met without us.
+/// Brings memory here for a system call; not 0 when it is no allocation, or the thread has no place in the job and
+/// there is none left, or this is a child made by `fork`: the call then meets what it would have met without us.
 unsafe extern "C" fn touch(start: *const c_void, bytes: usize, write: c_int) -> c_int {
     if crate::in_a_child() {
         return -1;

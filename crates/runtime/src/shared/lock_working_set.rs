@@ -1,16 +1,20 @@
-//! Which pages belong to which lock, as far as this node's writes show: so that an acquire fetches ahead what its own critical section needs.
+//! Which pages belong to which lock, as far as this node's writes show: so that an acquire fetches ahead what its own
+//! critical section needs.
 //!
-//! Under `hlrc` a lock's token brings notices of pages that have nothing to do with it: whatever its last holder had heard of. Where a program has a
-//! lock for each part of its data, most of them are in use at this node, but under other locks, and end once more before those are taken. Pages that are
-//! mostly written between the acquire and the release of one lock are that lock's *section*: they are fetched ahead when it is taken, or at a barrier, and
-//! not when another one is. Other pages are nobody's, and are fetched ahead at every acquire, as ever.
+//! Under `hlrc` a lock's token brings notices of pages that have nothing to do with it: whatever its last holder had
+//! heard of. Where a program has a lock for each part of its data, most of them are in use at this node, but under
+//! other locks, and end once more before those are taken. Pages that are mostly written between the acquire and the
+//! release of one lock are that lock's *section*: they are fetched ahead when it is taken, or at a barrier, and not
+//! when another one is. Other pages are nobody's, and are fetched ahead at every acquire, as ever.
 //!
-//! Nobody knows when a page was written, only that it was when an interval ends because a lock's token leaves. If the token has rested, other locks'
-//! pages may have been written too. So each page keeps the lock that was right most often lately, and a score.
+//! Nobody knows when a page was written, only that it was when an interval ends because a lock's token leaves. If the
+//! token has rested, other locks' pages may have been written too. So each page keeps the lock that was right most
+//! often lately, and a score.
 //!
-//! What a barrier fetches ahead of a section may be of no use: if other nodes take the lock first, it ends before this node does. Programs have phases, so the
-//! barriers of one kind are followed by the sections and those of another by everybody's reads. So each page remembers what became of it after the
-//! last four barriers that ended it, and a barrier passes over what was of no use two and four of them before.
+//! What a barrier fetches ahead of a section may be of no use: if other nodes take the lock first, it ends before this
+//! node does. Programs have phases, so the barriers of one kind are followed by the sections and those of another by
+//! everybody's reads. So each page remembers what became of it after the last four barriers that ended it, and a
+//! barrier passes over what was of no use two and four of them before.
 
 use comem_protocol::coherence::pages::piggyback::PIGGYBACK_PAGES_MAX;
 use comem_protocol::coherence::pages::{PageNo, push_range};
@@ -131,7 +135,8 @@ impl LockWorkingSets {
         self.guards.get(&page).filter(|guard| guard.is_sure()).map(|guard| guard.lock)
     }
 
-    /// The pages that an acquire of this lock will probably fetch, in order: the lock's own, and those that the last one fetched.
+    /// The pages that an acquire of this lock will probably fetch, in order: the lock's own, and those that the last
+    /// one fetched.
     pub(super) fn expected(&self, lock: LockId) -> Vec<Range<PageNo>> {
         let own = self.of_lock.get(&lock).into_iter().flatten().map(|page| *page..page + 1);
         in_order(own.chain(self.fetched.get(&lock).into_iter().flatten().cloned()).collect())
@@ -302,7 +307,8 @@ mod tests {
         assert_eq!(sections.sort_out(Some(B), vec![4..5]), []);
     }
 
-    /// A barrier that is followed by the sections, in which others come first, and one that is followed by reads; gives what each fetched ahead.
+    /// A barrier that is followed by the sections, in which others come first, and one that is followed by reads; gives
+    /// what each fetched ahead.
     fn round(sections: &mut LockWorkingSets) -> [Vec<Range<PageNo>>; 2] {
         sections.pass_over();
         let first = sections.sort_out(None, vec![4..8]);

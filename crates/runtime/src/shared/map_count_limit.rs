@@ -1,6 +1,7 @@
-//! A process that has as many mappings as it may have (`vm.max_map_count`; only the detector `mprotect` uses many) goes on with
-//! coarser ones: home pages are mapped together with their neighbours, and new regions have units of more pages. That happens before the
-//! limit is met: the program needs mappings of its own, for the stacks of threads and what it allocates.
+//! A process that has as many mappings as it may have (`vm.max_map_count`; only the detector `mprotect` uses many) goes
+//! on with coarser ones: home pages are mapped together with their neighbours, and new regions have units of more
+//! pages. That happens before the limit is met: the program needs mappings of its own, for the stacks of threads and
+//! what it allocates.
 
 use crate::mutex::Mutex;
 use comem_memory::pages::{Arena, Detector, TooManyRanges, map_count_limit};
@@ -30,7 +31,8 @@ fn next(pages: u32) -> u32 {
     (pages * 2).min(COARSE_PAGES_MAX)
 }
 
-/// Mappings are about to be changed, each time with two more at most: keeps a sixteenth of what the process may have for the program.
+/// Mappings are about to be changed, each time with two more at most: keeps a sixteenth of what the process may have
+/// for the program.
 pub(super) fn keep_some(arena: &Arena) {
     if arena.detector() != Detector::Mprotect || UNTIL_COUNTED.fetch_sub(1, Ordering::Relaxed) > 0 {
         return;
@@ -94,8 +96,8 @@ fn grow() {
     PAGES.store(next(met_with), Ordering::Relaxed);
 }
 
-/// All pages of the heap are unmapped, of every engine, whichever of them had the mappings: that merges these into a few. The pages come back as they
-/// are touched.
+/// All pages of the heap are unmapped, of every engine, whichever of them had the mappings: that merges these into a
+/// few. The pages come back as they are touched.
 fn unmap_heap(arena: &Arena) -> io::Result<()> {
     let whole = |arena: &Arena| if arena.is_detached() { Ok(()) } else { arena.unmap(0..arena.pages()) };
     match super::fault::views_of_this_process() {

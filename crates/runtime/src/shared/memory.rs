@@ -27,8 +27,8 @@ pub(crate) struct ChunkMemory<'a> {
     pub(crate) directory: Option<&'a SharedDirectory>,
     /// Other nodes' memory, as far as it was looked for.
     pub(crate) peers: &'a [OnceLock<Option<Peer>>],
-    /// Whether pages' bytes come in memory of this node's own, where they stay as they are; under `shm` they are read where their home may
-    /// be writing, and so once only.
+    /// Whether pages' bytes come in memory of this node's own, where they stay as they are; under `shm` they are read
+    /// where their home may be writing, and so once only.
     pub(crate) own_bytes: bool,
 }
 
@@ -101,8 +101,8 @@ impl ChunkMemory<'_> {
         self.unit(pages)..self.unit(pages) + pages.len() / self.layout.unit_pages as usize
     }
 
-    /// Gives pages that have no memory what lies at `bytes`, where their home may be writing: they get what their twins got. Twins that lie one behind
-    /// the other are copied by one call, while they are in the caches.
+    /// Gives pages that have no memory what lies at `bytes`, where their home may be writing: they get what their twins
+    /// got. Twins that lie one behind the other are copied by one call, while they are in the caches.
     fn fill_as_twins(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8]) {
         let (arena, batch) = (self.arena, (BATCH_PAGES / unit_pages).max(1) * unit_pages);
         let unit_bytes = unit_pages as usize * PAGE_BYTES;
@@ -178,7 +178,8 @@ impl PageMemory for ChunkMemory<'_> {
         // One in each KiB of the first page, in cache lines that prefetchers do not bring together.
         let at = self.pointer(unit.start);
         let words = [5, 331, 598, 965].map(|word| {
-            // SAFETY: within a page of the service view. Threads of this node may store there meanwhile: any value will do.
+            // SAFETY: within a page of the service view. Threads of this node may store there meanwhile: any value will
+            // do.
             unsafe { at.cast::<u32>().add(word).read_volatile() }
         });
         words.iter().fold(0, |sum: u32, word| sum.rotate_left(7).wrapping_mul(0x9e37_79b1) ^ word)
@@ -210,7 +211,8 @@ impl PageMemory for ChunkMemory<'_> {
 
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool) {
         let from = self.pointer(unit.start);
-        // SAFETY: the unit lies within the service view; where its threads can store they fault first, and wait for this step.
+        // SAFETY: the unit lies within the service view; where its threads can store they fault first, and wait for
+        // this step.
         unsafe { self.twins.copy_from(self.unit(&unit), from, many) };
     }
 
@@ -218,7 +220,8 @@ impl PageMemory for ChunkMemory<'_> {
         if many && bytes.len() >= Self::bytes(&pages) {
             let to = self.pointer(pages.start);
             self.arena.prefault_service_view(pages.clone());
-            // SAFETY: the units lie one behind the other within the service view, and no thread can see them meanwhile; as many bytes came.
+            // SAFETY: the units lie one behind the other within the service view, and no thread can see them meanwhile;
+            // as many bytes came.
             unsafe { self.twins.copy_run(self.units(&pages), bytes.as_ptr(), Some(to)) };
             return;
         }
@@ -285,8 +288,9 @@ impl PageMemory for ChunkMemory<'_> {
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>) {
         let (len, from) = (Self::bytes(&pages), self.pointer(pages.start));
         out.reserve(len);
-        // SAFETY: there is room for `len` bytes behind the vector's end, and the pages lie within the service view. Threads of this
-        // node may store to the pages meanwhile: whatever mixture of old and new bytes comes, they note it after the protection.
+        // SAFETY: there is room for `len` bytes behind the vector's end, and the pages lie within the service view.
+        // Threads of this node may store to the pages meanwhile: whatever mixture of old and new bytes comes, they note
+        // it after the protection.
         unsafe {
             copy::pages(from, out.as_mut_ptr().add(out.len()), len);
             out.set_len(out.len() + len);

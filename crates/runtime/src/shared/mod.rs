@@ -192,8 +192,8 @@ pub(crate) struct Shared {
     home_quota: home_quota::HomeQuota,
     /// Where copies are, of engines with several writers.
     page_cache: page_cache::PageCache,
-    /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
-    /// came; without those that are on their way home.
+    /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the
+    /// order in which they came; without those that are on their way home.
     pub(crate) units: Mutex<VecDeque<PageNo>>,
     /// Pages under `msi` that faulting threads hold until they have retried.
     pub(crate) holds: msi_pages::Holds,
@@ -349,8 +349,8 @@ fn cache_pages(config: &Config) -> u64 {
     cache_pages_of(config.cache, config.host_nodes.max(1) as u64, memory_free_bytes)
 }
 
-/// As [`cache_pages`], where the host and the cgroup leave `free` bytes to so many nodes on this host. Twins may take as much again: with them, half of what
-/// is left is used unless somebody said otherwise.
+/// As [`cache_pages`], where the host and the cgroup leave `free` bytes to so many nodes on this host. Twins may take
+/// as much again: with them, half of what is left is used unless somebody said otherwise.
 fn cache_pages_of(limit: Option<CacheLimit>, host_nodes: u64, free: impl Fn() -> u64) -> u64 {
     let part = |part: f64| (free() as f64 * part) as u64 / host_nodes;
     let bytes = match limit {

@@ -1,5 +1,6 @@
-//! Pages under `msi`: one writer or many readers, sequentially consistent (IVY). The directory and the transitions are those of
-//! explicit objects; here is what they do to pages, and the holding of a granted unit until the faulting thread has retried.
+//! Pages under `msi`: one writer or many readers, sequentially consistent (IVY). The directory and the transitions are
+//! those of explicit objects; here is what they do to pages, and the holding of a granted unit until the faulting
+//! thread has retried.
 
 use super::table::RegionState;
 use super::{Shared, memory};
@@ -138,7 +139,8 @@ impl UnitMemory for Frame<'_> {
     fn copy_out(&self, out: &mut Vec<u8>) {
         let len = self.len();
         out.reserve(len);
-        // SAFETY: there is room for `len` bytes, the pages lie within the service view, and nobody may write to them now.
+        // SAFETY: there is room for `len` bytes, the pages lie within the service view, and nobody may write to them
+        // now.
         unsafe {
             std::ptr::copy_nonoverlapping(self.pointer(), out.as_mut_ptr().add(out.len()), len);
             out.set_len(out.len() + len);
@@ -170,7 +172,8 @@ impl UnitMemory for Frame<'_> {
 }
 
 impl Shared {
-    /// The region was declared read-only. What of it is mapped here may be writable, and so is mapped anew when it is touched.
+    /// The region was declared read-only. What of it is mapped here may be writable, and so is mapped anew when it is
+    /// touched.
     pub(crate) fn unmap_writable(&self, known: &RegionState) {
         let Some(views) = self.views.as_ref().filter(|_| known.region.part() == Part::Guarded) else { return };
         let from = self.guarded_from();
@@ -245,7 +248,8 @@ impl Node {
         Some(result)
     }
 
-    /// For the service thread: lets units go that were held long enough while others want them. Gives when to look again.
+    /// For the service thread: lets units go that were held long enough while others want them. Gives when to look
+    /// again.
     pub(crate) fn release_holds(&self) -> Option<Time> {
         let shared = self.shared()?;
         if !shared.holds.wanted.load(Ordering::Relaxed) || !shared.holds.wanted.swap(false, Ordering::AcqRel) {
@@ -322,8 +326,8 @@ impl Shared {
 }
 
 impl Thread {
-    /// Gives units back to their homes until `pages` more fit the cache's bound: those that came first go first, and those that are in
-    /// use stay. Several go at once, for their homes' answers must be waited for.
+    /// Gives units back to their homes until `pages` more fit the cache's bound: those that came first go first, and
+    /// those that are in use stay. Several go at once, for their homes' answers must be waited for.
     pub(super) fn give_units_back(&self, shared: &Shared, pages: u64) -> Result<()> {
         if !shared.is_full(pages) {
             return Ok(());
@@ -390,7 +394,8 @@ impl Thread {
         if let Some(free) = held.iter_mut().find(|h| h.is_none()) {
             *free = Some((first, now, now + hold));
             drop(held);
-            // Who wanted the unit before it stood in the list looked for it there in vain: the step tells the service thread anew.
+            // Who wanted the unit before it stood in the list looked for it there in vain: the step tells the service
+            // thread anew.
             self.stepping(|out| self.home().known_unit(shared, known, index, Some(slot), out, |_, _| ()));
         } else {
             drop(held);
@@ -399,8 +404,8 @@ impl Thread {
         Ok(())
     }
 
-    /// The units to ask for with unit `index`, at which a read faults: what a sequence of such faults goes on with, up to where a copy is here, as far as it has
-    /// other homes and does not drive everything else out.
+    /// The units to ask for with unit `index`, at which a read faults: what a sequence of such faults goes on with, up
+    /// to where a copy is here, as far as it has other homes and does not drive everything else out.
     fn units_ahead(&self, shared: &Shared, known: &RegionState, index: u32) -> Vec<u32> {
         let (unit_pages, first) = (known.region.unit_pages(), known.pages_of_unit(index).start);
         let room = shared.cache_pages_max.load(Ordering::Relaxed) / PREFETCH_PART / u64::from(unit_pages);
@@ -417,8 +422,8 @@ impl Thread {
         missing.collect()
     }
 
-    /// Waits until unit `index` is here, as is wanted for an access to `page`, and pins it. If other nodes have to be asked for it, they are asked for those
-    /// `ahead` too, and all that was asked for is here when the call ends.
+    /// Waits until unit `index` is here, as is wanted for an access to `page`, and pins it. If other nodes have to be
+    /// asked for it, they are asked for those `ahead` too, and all that was asked for is here when the call ends.
     fn pin_unit(
         &self,
         shared: &Shared,
@@ -475,8 +480,8 @@ impl Thread {
         Ok(())
     }
 
-    /// This thread has made its access, for it does something else now: lets its units go, but for the one it held last if it faults
-    /// on its neighbour (an access may span both).
+    /// This thread has made its access, for it does something else now: lets its units go, but for the one it held last
+    /// if it faults on its neighbour (an access may span both).
     pub(crate) fn let_go_of(&self, shared: &Shared, next: Option<PageNo>) {
         let mut due = [None, None];
         {

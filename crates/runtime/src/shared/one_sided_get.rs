@@ -1,9 +1,10 @@
-//! Pages copied out of their home's memory by the node that wants them, without asking: a get, where nodes share a host.
+//! Pages copied out of their home's memory by the node that wants them, without asking: a get, where nodes share a
+//! host.
 //!
-//! A fetch that is asked for is a round trip, and where the home's threads compute, two wake-ups as well. Under `shm` the home's memory is mapped
-//! here anyway; what remains is to know that the home has what is needed, and that it knows of the copy. Both stand in the home's table
-//! ([`SharedDirectory`](comem_memory::pages::SharedDirectory); decision 0014). What is not offered, or not up to date,
-//! is asked for.
+//! A fetch that is asked for is a round trip, and where the home's threads compute, two wake-ups as well. Under `shm`
+//! the home's memory is mapped here anyway; what remains is to know that the home has what is needed, and that it knows
+//! of the copy. Both stand in the home's table ([`SharedDirectory`](comem_memory::pages::SharedDirectory); decision
+//! 0014). What is not offered, or not up to date, is asked for.
 
 use super::table::RegionState;
 use super::{Peer, Shared};
@@ -46,8 +47,8 @@ impl Thread {
         here.is_some()
     }
 
-    /// Claims untouched units, in state `Fetching`, in the table of the node that is their home by the layout; gives what must be taken or asked for: what is there after all,
-    /// and what that node's table cannot say.
+    /// Claims untouched units, in state `Fetching`, in the table of the node that is their home by the layout; gives
+    /// what must be taken or asked for: what is there after all, and what that node's table cannot say.
     pub(super) fn claim(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
         if self.home().peer_memory(shared, home).is_none() {
             return runs;
@@ -63,8 +64,8 @@ impl Thread {
         left
     }
 
-    /// Takes what of these pages their home offers; gives what must be asked for. The pages are whole units in state `Fetching`: a notice that
-    /// comes meanwhile voids what is taken, as it voids an answer.
+    /// Takes what of these pages their home offers; gives what must be asked for. The pages are whole units in state
+    /// `Fetching`: a notice that comes meanwhile voids what is taken, as it voids an answer.
     pub(super) fn take(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
         let Some(peer) = self.home().peer_memory(shared, home) else { return runs };
         let needs = self.needs_at(shared, home);

@@ -1,10 +1,10 @@
 //! Diffs stored into their home's memory by the node that made them: a put, where nodes share a host.
 //!
-//! A message of diffs wakes its home's service thread, which stores them, and whose receipt wakes the sender's; and who fetches the pages next waits
-//! for all that. Under `shm` the home's memory is mapped here anyway, so the releaser stores the bytes itself and says in the home's table
-//! ([`SharedDirectory`](comem_memory::pages::SharedDirectory)) that they are in, before anybody is told of them
-//! (decision 0018). The diffs of a node still arrive in their order: what comes behind a message that is on its way is
-//! a message too.
+//! A message of diffs wakes its home's service thread, which stores them, and whose receipt wakes the sender's; and who
+//! fetches the pages next waits for all that. Under `shm` the home's memory is mapped here anyway, so the releaser
+//! stores the bytes itself and says in the home's table ([`SharedDirectory`](comem_memory::pages::SharedDirectory))
+//! that they are in, before anybody is told of them (decision 0018). The diffs of a node still arrive in their order:
+//! what comes behind a message that is on its way is a message too.
 
 use super::Shared;
 use crate::node::Node;
@@ -60,8 +60,8 @@ impl Node {
 }
 
 impl Thread {
-    /// What a fetch from `home` must ask for. Diffs of this node that another of its threads is about to put are in when this returns: nobody at
-    /// the home would look for what waits for them.
+    /// What a fetch from `home` must ask for. Diffs of this node that another of its threads is about to put are in
+    /// when this returns: nobody at the home would look for what waits for them.
     pub(super) fn needs_at(&self, shared: &Shared, home: NodeId) -> Vec<RequiredDiff> {
         let needs = shared.needs.lock().at(home);
         let Some(mine) = needs.iter().find(|need| need.writer == shared.me) else { return needs };

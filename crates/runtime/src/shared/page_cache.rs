@@ -1,20 +1,21 @@
 //! The cache's bound, and which copies of other nodes' pages are given up for it.
 //!
-//! Chunks with copies stand in a list from the first that comes until the last one's memory is given back, whether or not an interval's close has
-//! anything to do there. When a fetch would go beyond the bound, copies go that are of no use now, for they are invalid
-//! or untracked; then those of the chunk that has been in the list longest, and of the next, and that comes to the
-//! list's end if something of it stays.
+//! Chunks with copies stand in a list from the first that comes until the last one's memory is given back, whether or
+//! not an interval's close has anything to do there. When a fetch would go beyond the bound, copies go that are of no
+//! use now, for they are invalid or untracked; then those of the chunk that has been in the list longest, and of the
+//! next, and that comes to the list's end if something of it stays.
 //!
-//! Homes that come here take memory that was another node's share of it, without a twin: two of their pages leave room for a copy less. When they have
-//! taken as much as the bound, no more come as long as none go: this node says of what it writes that it does not hold it, and claims nothing
-//! ([`Node::has_room_for_homes`]). So its memory stays within what its share and the cache take, whoever initialises everything.
+//! Homes that come here take memory that was another node's share of it, without a twin: two of their pages leave room
+//! for a copy less. When they have taken as much as the bound, no more come as long as none go: this node says of what
+//! it writes that it does not hold it, and claims nothing ([`Node::has_room_for_homes`]). So its memory stays within
+//! what its share and the cache take, whoever initialises everything.
 //!
-//! Whole chunks go, since nothing tells which of their pages are in use. So once copies had to go that may be, less is fetched ahead: as many faults as
-//! the cache has pages, no more than an eighth of it for a page, and nothing for sequences with a stride, where such
-//! have ended early ([`Shared::under_pressure`]).
+//! Whole chunks go, since nothing tells which of their pages are in use. So once copies had to go that may be, less is
+//! fetched ahead: as many faults as the cache has pages, no more than an eighth of it for a page, and nothing for
+//! sequences with a stride, where such have ended early ([`Shared::under_pressure`]).
 //!
-//! An access may need several units at once: it spans two, or its instruction has two operands. So what each thread met in its last faults stays, and
-//! the bound is never less than that.
+//! An access may need several units at once: it spans two, or its instruction has two operands. So what each thread met
+//! in its last faults stays, and the bound is never less than that.
 
 use super::Shared;
 use super::table::{ListMembership, RegionState};
@@ -35,7 +36,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Units that one instruction may need: two operands, each across a boundary.
 const UNITS_OF_INSTRUCTION: usize = 4;
 
-/// What is fetched ahead takes such a part of the cache at most, given as its inverse, once copies in use have to go for it.
+/// What is fetched ahead takes such a part of the cache at most, given as its inverse, once copies in use have to go
+/// for it.
 const PREFETCH_PART: u64 = 8;
 
 /// Which copies of a chunk go.
@@ -158,7 +160,8 @@ impl Shared {
         self.cached_pages.load(Ordering::Relaxed) + pages > left.max(least.load(Ordering::Relaxed))
     }
 
-    /// A thread faults: where copies in use had to go not long ago, so many pages at most are fetched ahead with a page.
+    /// A thread faults: where copies in use had to go not long ago, so many pages at most are fetched ahead with a
+    /// page.
     pub(super) fn under_pressure(&self) -> Option<u64> {
         let crowded = &self.page_cache.under_pressure;
         let left = crowded.load(Ordering::Relaxed);
@@ -174,7 +177,8 @@ impl Shared {
         self.views.as_ref().is_some_and(|views| known.step(views, page, |_, table, _, _| table.is_elsewhere(page)))
     }
 
-    /// Memory in units of so many pages was allocated: the bound is not less than what all threads may need of such at once.
+    /// Memory in units of so many pages was allocated: the bound is not less than what all threads may need of such at
+    /// once.
     pub(super) fn make_bound_fit(&self, unit_pages: u32) {
         let threads = self.page_cache.touched.len().saturating_sub(1).max(1);
         let least = (threads * UNITS_OF_INSTRUCTION) as u64 * u64::from(unit_pages);
@@ -184,7 +188,8 @@ impl Shared {
 }
 
 impl Thread {
-    /// Gives copies up until `pages` more fit the cache's bound, which they do not: clean ones are dropped, written ones flushed first.
+    /// Gives copies up until `pages` more fit the cache's bound, which they do not: clean ones are dropped, written
+    /// ones flushed first.
     pub(super) fn make_cache_room(&self, shared: &Shared, pages: u64) -> Result<()> {
         let (node, slot) = (self.home(), self.slot());
         let mut side = Outbox::new();

@@ -1,5 +1,6 @@
-//! Pages sent to the nodes that would ask for them, and what came so to this one ([`push`](comem_protocol::coherence::pages::push)): over networks,
-//! where pages cannot be copied out of their home's memory without asking.
+//! Pages sent to the nodes that would ask for them, and what came so to this one
+//! ([`push`](comem_protocol::coherence::pages::push)): over networks, where pages cannot be copied out of their home's
+//! memory without asking.
 
 use super::Shared;
 use crate::node::Node;
@@ -22,8 +23,9 @@ impl Node {
 }
 
 impl Thread {
-    /// The barrier is open. What came for it lies in a socket that nobody waits in, or in that of this node's first thread, which need not have looked there since: others may
-    /// have come long before, and what they told may have come to the service thread.
+    /// The barrier is open. What came for it lies in a socket that nobody waits in, or in that of this node's first
+    /// thread, which need not have looked there since: others may have come long before, and what they told may have
+    /// come to the service thread.
     pub(super) fn look_for_pushed(&self) {
         let node = self.home();
         if !node.sends_unasked() {
@@ -43,7 +45,8 @@ impl Thread {
         }
     }
 
-    /// Takes what came unasked of these pages, which are whole units in state `Fetching`; gives what must be asked for too.
+    /// Takes what came unasked of these pages, which are whole units in state `Fetching`; gives what must be asked for
+    /// too.
     pub(super) fn pick(
         &self,
         shared: &Shared,

@@ -25,7 +25,8 @@ use comem_protocol::wire::message::Collective;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// Threads that acquire locks look whether their handlers of faults are still in front after so many that came from other nodes.
+/// Threads that acquire locks look whether their handlers of faults are still in front after so many that came from
+/// other nodes.
 const LOOK_FOR_HANDLERS: u64 = 32;
 
 /// Mostly what a node says at a barrier has room in so many bytes.
@@ -35,7 +36,8 @@ impl Shared {
     /// How many intervals have begun to end. What this thread wrote before it asked is in the interval that ends next.
     pub(crate) fn mark(&self) -> IntervalMark {
         if cfg!(target_arch = "x86_64") {
-            // Whoever asks has just taken the lock's room, by an operation that also writes: the thread's stores have left it before.
+            // Whoever asks has just taken the lock's room, by an operation that also writes: the thread's stores have
+            // left it before.
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
             IntervalMark(self.closes.load(Ordering::SeqCst))
         } else {
@@ -43,9 +45,9 @@ impl Shared {
         }
     }
 
-    /// Reads the kernel's notes of writes in these chunks (in order): mostly few of many chunks were written, and to see
-    /// that in one walk costs less than to take the notes chunk by chunk. `None` where the kernel makes none. `looked` is told of each stretch that was
-    /// looked at, and what was found in it.
+    /// Reads the kernel's notes of writes in these chunks (in order): mostly few of many chunks were written, and to
+    /// see that in one walk costs less than to take the notes chunk by chunk. `None` where the kernel makes none.
+    /// `looked` is told of each stretch that was looked at, and what was found in it.
     pub(crate) fn writes_seen(
         &self,
         chunks: &[(Range<PageNo>, PendingWork)],
@@ -125,8 +127,8 @@ impl Node {
         }))
     }
 
-    /// A step of a chunk whose lock is held, and what follows from it; the chunk comes to the list of active ones if something may be dirty, and
-    /// to those of copies.
+    /// A step of a chunk whose lock is held, and what follows from it; the chunk comes to the list of active ones if
+    /// something may be dirty, and to those of copies.
     pub(super) fn step_listed<R>(
         &self,
         slot: Slot,
@@ -295,7 +297,8 @@ fn side_by_side(mut ranges: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
 }
 
 impl Shared {
-    /// Another thread of this node arrives at a coherent call: whether it is the last one, of so many where all take part.
+    /// Another thread of this node arrives at a coherent call: whether it is the last one, of so many where all take
+    /// part.
     fn all_arrive(&self, what: Collective, callers: usize) -> bool {
         if !what.by_threads() {
             return true;
@@ -325,7 +328,8 @@ impl Thread {
         (notices, gate)
     }
 
-    /// After a coherent barrier has opened: the first thread of the node applies what was said, the others wait for that.
+    /// After a coherent barrier has opened: the first thread of the node applies what was said, the others wait for
+    /// that.
     pub(crate) fn after_barrier(&self, gate: u64, call: Option<&Call<'_>>) -> crate::Result<()> {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
         self.stream(StridePrefetcher::synchronise);
@@ -348,11 +352,12 @@ impl Thread {
         self.after_acquire(None)
     }
 
-    /// After any acquire, of this lock if it is one: sees to it that faults come here, waits until the diffs for this node's own home pages are in, and
-    /// fetches what was in use.
+    /// After any acquire, of this lock if it is one: sees to it that faults come here, waits until the diffs for this
+    /// node's own home pages are in, and fetches what was in use.
     pub(crate) fn after_acquire(&self, lock: Option<LockId>) -> crate::Result<()> {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
-        // A library may have installed a handler of its own meanwhile: two system calls, which a token that comes in 3 us need not pay.
+        // A library may have installed a handler of its own meanwhile: two system calls, which a token that comes in 3
+        // us need not pay.
         if lock.is_none() || self.counters().lock_remote.get().is_multiple_of(LOOK_FOR_HANDLERS) {
             comem_memory::pages::fault::ensure_installed();
         }
@@ -364,8 +369,8 @@ impl Thread {
         self.end_acquire_prefetch(shared, refetch)
     }
 
-    /// What this node has written so far was set-up, for others who begin now: it says nothing of who will write, so no home moves because of it. For
-    /// a moment at which no other thread of the job is at work.
+    /// What this node has written so far was set-up, for others who begin now: it says nothing of who will write, so no
+    /// home moves because of it. For a moment at which no other thread of the job is at work.
     pub fn end_setup(&self) {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return };
         shared.claims.store(true, Ordering::Relaxed);
@@ -380,8 +385,9 @@ impl Thread {
         });
     }
 
-    /// What nobody has touched yet, of memory that is placed so ([`Homes::Claimed`](crate::heap::Homes::Claimed)), belongs from now on to the node that touches it first. To be
-    /// called on each node when its workers begin; [`Thread::end_setup`] does it, too.
+    /// What nobody has touched yet, of memory that is placed so ([`Homes::Claimed`](crate::heap::Homes::Claimed)),
+    /// belongs from now on to the node that touches it first. To be called on each node when its workers begin;
+    /// [`Thread::end_setup`] does it, too.
     pub fn begin_work(&self) {
         if let Some(shared) = self.home().shared() {
             shared.claims.store(true, Ordering::Relaxed);

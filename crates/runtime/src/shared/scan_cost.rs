@@ -1,8 +1,8 @@
 //! Which stretches of pages were scanned for nothing, and for how long.
 //!
-//! The end of an interval looks at the kernel's notes of all pages that may have been written and matter, by a call for each stretch of them. Most calls find
-//! nothing: they are for pages that were in use once. A stretch of which the looks in a row that found nothing have
-//! cost as much as to untrack it and have it back is untracked
+//! The end of an interval looks at the kernel's notes of all pages that may have been written and matter, by a call for
+//! each stretch of them. Most calls find nothing: they are for pages that were in use once. A stretch of which the
+//! looks in a row that found nothing have cost as much as to untrack it and have it back is untracked
 //! ([`PageTable::untrack_idle`](comem_protocol::coherence::pages::page_table::PageTable::untrack_idle)). One that comes
 //! back before that has paid is left alone for twice as long the next time, one that stays away for longer half as
 //! long.

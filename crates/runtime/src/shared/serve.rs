@@ -23,8 +23,8 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// Of what is about to be read, so much is brought near before; the rest the processor sees coming by itself. Asked for more lines than it can
-/// have under way at a time, it waits: on a Zen 4, 0.1 us longer for a page than with 20.
+/// Of what is about to be read, so much is brought near before; the rest the processor sees coming by itself. Asked for
+/// more lines than it can have under way at a time, it waits: on a Zen 4, 0.1 us longer for a page than with 20.
 const PREFETCH_BYTES: usize = 16 * 64;
 
 /// The rooms of pages as one message sees them.
@@ -65,8 +65,8 @@ impl PageState for LocalPages<'_> {
         if start + len > peer.bytes() {
             return None;
         }
-        // SAFETY: within the other node's memory, which stays mapped for good; what it writes there meanwhile is noted there, and of
-        // words that are being written any mixture of old and new bytes will do.
+        // SAFETY: within the other node's memory, which stays mapped for good; what it writes there meanwhile is noted
+        // there, and of words that are being written any mixture of old and new bytes will do.
         Some(unsafe { std::slice::from_raw_parts(peer.start().add(start), len) })
     }
 
@@ -128,7 +128,8 @@ impl Shared {
         self.views.as_ref()?.directory.as_ref()
     }
 
-    /// The serial up to which the diffs of another node are in this node's memory, where that node can put them there itself.
+    /// The serial up to which the diffs of another node are in this node's memory, where that node can put them there
+    /// itself.
     fn diffs_put(&self, writer: NodeId) -> u64 {
         self.directory().map_or(0, |directory| directory.diffs_in(writer.0))
     }
@@ -162,8 +163,8 @@ impl Node {
         self.wire.address(Channel::service(node)).map_or(0, |a| a.port())
     }
 
-    /// Writes into the heap whose it is, for other nodes that read it. Not where there is no table of offers for it: home pages are compared then, of
-    /// which others may get what they were told of alone.
+    /// Writes into the heap whose it is, for other nodes that read it. Not where there is no table of offers for it:
+    /// home pages are compared then, of which others may get what they were told of alone.
     pub(crate) fn stamp_heap(&self) {
         let readable = |views: &&Views| views.directory.is_some() || !views.tracked.notes_writes();
         let Some(views) = self.shared().and_then(|s| s.views.as_ref()).filter(readable) else { return };
@@ -183,7 +184,8 @@ impl Node {
             let (_, pid) = self.wire.member(home)?;
             let memory = PeerView::open(pid, shared.bytes / 2).ok()?;
             let mut words = [0; 16];
-            // SAFETY: the first bytes of a mapping of many pages; plain bytes that were written before any node could fetch.
+            // SAFETY: the first bytes of a mapping of many pages; plain bytes that were written before any node could
+            // fetch.
             unsafe { std::ptr::copy_nonoverlapping(memory.start(), words.as_mut_ptr(), words.len()) };
             let directory = views.directory.as_ref().and_then(|_| SharedDirectory::of(pid, views.tracked.pages()).ok());
             (words == stamp(home, pid, self.service_port(home))).then_some(Peer { memory, directory })

@@ -1,11 +1,12 @@
 //! Pieces: memory for programs that allocate one structure at a time.
 //!
-//! A node cuts pieces, of any size up to [`PIECE_BYTES`] and each on cache lines of its own, from larger regions, so that a thousand
-//! allocations cost one announcement and lie side by side. What is known of them stands in private memory of the node that cut them.
+//! A node cuts pieces, of any size up to [`PIECE_BYTES`] and each on cache lines of its own, from larger regions, so
+//! that a thousand allocations cost one announcement and lie side by side. What is known of them stands in private
+//! memory of the node that cut them.
 //!
-//! A piece that its own node frees may be used again at once: whoever wrote to it before has synchronised with the thread that
-//! frees it. One that another node frees lies idle for two epochs, until a barrier of all threads has told everybody of everything
-//! that was written to it: its diffs may be on their way to any home.
+//! A piece that its own node frees may be used again at once: whoever wrote to it before has synchronised with the
+//! thread that frees it. One that another node frees lies idle for two epochs, until a barrier of all threads has told
+//! everybody of everything that was written to it: its diffs may be on their way to any home.
 
 use super::Shared;
 use super::alloc::{Keeping, RegionOptions};
@@ -24,7 +25,8 @@ use std::sync::atomic::Ordering;
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// Pieces begin at multiples of this many bytes: no two share a cache line.
 const PIECE_ALIGN: usize = 64;
-/// The first region for pieces has so many bytes; later ones are as large as all before them, up to [`REGION_BYTES_MAX`].
+/// The first region for pieces has so many bytes; later ones are as large as all before them, up to
+/// [`REGION_BYTES_MAX`].
 const REGION_BYTES: usize = 1 << 20;
 const REGION_BYTES_MAX: usize = 64 << 20;
 
@@ -88,7 +90,8 @@ impl SmallAllocator {
         self.rooms.get(&kind).map_or(0, |room| room.bytes).clamp(REGION_BYTES, REGION_BYTES_MAX)
     }
 
-    /// Takes a piece back; `false` when none begins there. `elsewhere` says that another node frees it, in `epoch` or the next.
+    /// Takes a piece back; `false` when none begins there. `elsewhere` says that another node frees it, in `epoch` or
+    /// the next.
     pub(crate) fn give_back(&mut self, address: usize, elsewhere: bool, epoch: u32) -> bool {
         let Some((kind, size)) = self.used.remove(&address) else { return false };
         let from = if elsewhere { epoch.wrapping_add(2) } else { epoch };
@@ -98,7 +101,8 @@ impl SmallAllocator {
 }
 
 impl Shared {
-    /// The pieces of this node that are in use, and the regions that it allocated because a piece would have been too large.
+    /// The pieces of this node that are in use, and the regions that it allocated because a piece would have been too
+    /// large.
     pub(crate) fn pieces(&self) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
         let allocator = self.allocator.lock();
@@ -140,7 +144,8 @@ impl Thread {
             drop(allocator);
             if let Some((address, used)) = cut {
                 if used {
-                    // SAFETY: the piece is in an allocated region and belongs to nobody else; its old contents have no meaning.
+                    // SAFETY: the piece is in an allocated region and belongs to nobody else; its old contents have no
+                    // meaning.
                     unsafe { shared.clear(address, size) };
                 }
                 return Ok(address);
@@ -175,7 +180,8 @@ mod tests {
         assert_eq!(pieces.cut(KIND, REGION_BYTES, 0), Some((0x10100, false)), "adjacent regions are one");
     }
 
-    /// Two threads that found no room at the same time each allocated a region, and what was left of the first was lost.
+    /// Two threads that found no room at the same time each allocated a region, and what was left of the first was
+    /// lost.
     #[test]
     fn what_is_left_of_regions_is_cut_up() {
         let mut pieces = SmallAllocator::default();

@@ -22,7 +22,8 @@ struct Stream {
     in_a_row: bool,
     /// Whether it went on beyond the usual length.
     beyond: bool,
-    /// Up to how many units are to be asked for from `last` on, where it seems to be of the usual length or copies have to go for them.
+    /// Up to how many units are to be asked for from `last` on, where it seems to be of the usual length or copies have
+    /// to go for them.
     left: Option<usize>,
     /// When it last went on.
     used: u32,
@@ -33,16 +34,17 @@ struct Stream {
     /// Behind which synchronisation its last fault was, and the first one behind that.
     since: u32,
     began: PageNo,
-    /// At so many more synchronisations nothing is fetched ahead but what it went through since the one before: more has ended unused.
+    /// At so many more synchronisations nothing is fetched ahead but what it went through since the one before: more
+    /// has ended unused.
     wary: u8,
     /// So often that has been so, doubled each time.
     spoiled: u8,
 }
 
 impl Stream {
-    /// The thread has synchronised, and faults at `page`: how far to fetch, if no further than the sequence went since the synchronisation before. A page that
-    /// was asked for then and faults now has ended meanwhile, unused: in a factorisation everybody reads a row at each step, and those behind it are written
-    /// before anybody comes to them.
+    /// The thread has synchronised, and faults at `page`: how far to fetch, if no further than the sequence went since
+    /// the synchronisation before. A page that was asked for then and faults now has ended meanwhile, unused: in a
+    /// factorisation everybody reads a row at each step, and those behind it are written before anybody comes to them.
     fn goes_on_later(&mut self, page: PageNo) -> Option<usize> {
         let steps = |from: PageNo| (i64::from(page) - i64::from(from)).checked_div(self.stride).unwrap_or_default();
         let (went, far) = (steps(self.began).max(1) as usize, steps(self.last).max(1) as usize);
@@ -67,10 +69,11 @@ impl Stream {
     }
 }
 
-/// How long sequences of pages in a row are, where they have one length: who reads a matrix in blocks needs nothing behind a block's end.
+/// How long sequences of pages in a row are, where they have one length: who reads a matrix in blocks needs nothing
+/// behind a block's end.
 ///
-/// A sequence has ended somewhere in what was fetched at its last fault. Where that is differs from one to the next, and each is fetched no
-/// further than to the middle of what all leave open.
+/// A sequence has ended somewhere in what was fetched at its last fault. Where that is differs from one to the next,
+/// and each is fetched no further than to the middle of what all leave open.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usual {
     /// The least and the most number of pages.
@@ -93,7 +96,8 @@ impl Usual {
         self.ends = if agrees { both } else { (least, most) };
     }
 
-    /// How many pages a sequence needs that faults behind so many, and was `beyond` the end already; `None` where nobody knows.
+    /// How many pages a sequence needs that faults behind so many, and was `beyond` the end already; `None` where
+    /// nobody knows.
     fn left(&mut self, behind: u32, beyond: &mut bool) -> Option<u32> {
         if self.agreed >= Self::AGREEING_ENDS && behind >= self.ends.1 {
             let far = std::mem::replace(beyond, true) || behind - self.ends.1 >= Self::END_TOLERANCE;
@@ -232,7 +236,8 @@ impl StridePrefetcher {
         PrefetchPlan { units: stream.fetched, stride: if stream.fetched == 1 { 1 } else { ahead.stride }, ..ahead }
     }
 
-    /// What a fault at `page` says of the sequences with a stride: it goes on with this one, or lies where one does not come by.
+    /// What a fault at `page` says of the sequences with a stride: it goes on with this one, or lies where one does not
+    /// come by.
     fn record(&mut self, page: PageNo, unit: i64, found: Option<usize>) {
         let far = |s: &Stream| i64::from(page) - i64::from(s.last);
         if let Some(stream) = found.map(|at| &mut self.streams[at]) {
@@ -279,7 +284,8 @@ impl StridePrefetcher {
         }
     }
 
-    /// The run ahead of the fault at `page` was asked for, as far as `last`: what lies before that may come without another fault.
+    /// The run ahead of the fault at `page` was asked for, as far as `last`: what lies before that may come without
+    /// another fault.
     pub(super) fn extend(&mut self, page: PageNo, last: PageNo) {
         let Some(at) = self.of_fault(page) else { return };
         let stream = &mut self.streams[at];
@@ -287,8 +293,8 @@ impl StridePrefetcher {
         stream.reach = stream.reach.max(usize::try_from(steps + 1).unwrap_or_default());
     }
 
-    /// What follows the run that the fault at `page` fetched, once runs are so long that it pays to have the next one under way: how far on it
-    /// begins, in units, and how long it is.
+    /// What follows the run that the fault at `page` fetched, once runs are so long that it pays to have the next one
+    /// under way: how far on it begins, in units, and how long it is.
     pub(super) fn after(
         &self,
         page: PageNo,

@@ -1,5 +1,5 @@
-//! The regions that this node has heard of, and the tables of their chunks, which come into being when a page of theirs is
-//! first met.
+//! The regions that this node has heard of, and the tables of their chunks, which come into being when a page of theirs
+//! is first met.
 
 use super::freed_regions::FreedRegions;
 use super::memory::ChunkMemory;
@@ -54,7 +54,8 @@ pub(crate) struct Costs {
 #[derive(Debug, Default)]
 pub(crate) struct Name {
     pub(crate) text: String,
-    /// Whether the program chose it on this node (`comem_label`): other nodes may know the region by where it was allocated.
+    /// Whether the program chose it on this node (`comem_label`): other nodes may know the region by where it was
+    /// allocated.
     by_label: bool,
 }
 
@@ -185,7 +186,8 @@ impl RegionState {
             Box::new(Mutex::new(PageTableSlot { table, twins, lists: ListMembership::default() }))
         });
         if is_new {
-            // Who frees the region or declares it read-only meanwhile, says so first and then looks which chunks there are: either finds the other.
+            // Who frees the region or declares it read-only meanwhile, says so first and then looks which chunks there
+            // are: either finds the other.
             fence(Ordering::SeqCst);
             self.catch_up(&mut cell.lock().table);
         }
@@ -232,9 +234,9 @@ impl RegionState {
         step(self, table, &mut memory, lists)
     }
 
-    /// A step of the chunk with this page begins; its lock is held. It may take notes out of the kernel, so from now on a close that does not see them
-    /// there must wait for the step's end. It may offer pages, which others take before it ends: a close must see that
-    /// too.
+    /// A step of the chunk with this page begins; its lock is held. It may take notes out of the kernel, so from now on
+    /// a close that does not see them there must wait for the step's end. It may offer pages, which others take before
+    /// it ends: a close must see that too.
     pub(crate) fn request_close(&self, page: PageNo) {
         self.pending_work[((page - self.region.first) / CHUNK_PAGES) as usize]
             .fetch_or(PendingWork::IN_A_STEP, Ordering::SeqCst);
@@ -387,8 +389,8 @@ impl Table {
         self.regions.read().range(page + 1..).next().map(|(first, _)| *first)
     }
 
-    /// The chunk with this page, in a region of pages with several writers and if it exists here; else the next page, if there is one, where there may
-    /// be one.
+    /// The chunk with this page, in a region of pages with several writers and if it exists here; else the next page,
+    /// if there is one, where there may be one.
     pub(crate) fn chunk_around(&self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
         let Some(known) = self.find(page) else { return Err(self.next_after(page)) };
         match known.region.part() {

@@ -66,8 +66,9 @@ impl Thread {
         self.node.give_back_user(self.slot, aside);
     }
 
-    /// From now on messages to this thread are put aside whenever it waits, however many: who sends waits for room only while this
-    /// thread computes, and what it sends behind them, diffs for instance, does not wait for ever for their receiver. For interfaces that put no bound on what is sent to a thread that waits for something else.
+    /// From now on messages to this thread are put aside whenever it waits, however many: who sends waits for room only
+    /// while this thread computes, and what it sends behind them, diffs for instance, does not wait for ever for their
+    /// receiver. For interfaces that put no bound on what is sent to a thread that waits for something else.
     pub fn keep_messages(&self) {
         self.keeps_messages.set(true);
     }

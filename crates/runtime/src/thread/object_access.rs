@@ -39,9 +39,10 @@ impl Thread {
         self.write_from_own(object, start, &own)
     }
 
-    /// Whether bytes for the program's buffer have to stand elsewhere while the thread waits for a unit. The buffer may lie in a range that is lent to this
-    /// thread, and gone while it waits. Or it may lie in shared pages: a fault there would wait for a page within a step, that is, with the unit's lock held,
-    /// which somebody else's request may be for that comes meanwhile.
+    /// Whether bytes for the program's buffer have to stand elsewhere while the thread waits for a unit. The buffer may
+    /// lie in a range that is lent to this thread, and gone while it waits. Or it may lie in shared pages: a fault
+    /// there would wait for a page within a step, that is, with the unit's lock held, which somebody else's request may
+    /// be for that comes meanwhile.
     fn has_to_stand_apart(&self, buffer: &[u8]) -> bool {
         self.state.borrow().pins.iter().any(|pin| pin.meets(buffer)) || self.may_fault(buffer)
     }

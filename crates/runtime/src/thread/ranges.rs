@@ -110,8 +110,8 @@ impl Thread {
         })
     }
 
-    /// Borrows a range that is not all here: every range of this thread is taken anew in the order of objects and units,
-    /// which all threads keep, so that no two wait for each other's.
+    /// Borrows a range that is not all here: every range of this thread is taken anew in the order of objects and
+    /// units, which all threads keep, so that no two wait for each other's.
     fn pin_range(&self, pin: Pin) -> Result<()> {
         self.let_pins_go();
         self.state.borrow_mut().pins.push(pin);
@@ -164,8 +164,8 @@ impl Thread {
         Ok(())
     }
 
-    /// Borrows range `at` of `pins`, all earlier ones being borrowed. What another range of this thread needs for writing is
-    /// asked for writing at once: a unit that is lent cannot be upgraded while somebody else wants it.
+    /// Borrows range `at` of `pins`, all earlier ones being borrowed. What another range of this thread needs for
+    /// writing is asked for writing at once: a unit that is lent cannot be upgraded while somebody else wants it.
     pub(super) fn borrow_again(&self, pins: &[Pin], at: usize) -> Result<()> {
         let pin = &pins[at];
         let writes = pins.iter().any(|other| other.want == Want::Modified && other.overlaps(pin));

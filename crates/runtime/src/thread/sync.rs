@@ -54,8 +54,8 @@ impl Thread {
         Ok(())
     }
 
-    /// A barrier at the end of this node's part of what all do together. Other nodes may be in the middle of theirs and wait in other
-    /// collective calls: those fail there, and this waits on until all have come to the end.
+    /// A barrier at the end of this node's part of what all do together. Other nodes may be in the middle of theirs and
+    /// wait in other collective calls: those fail there, and this waits on until all have come to the end.
     ///
     /// # Errors
     /// When the job is over.
@@ -115,7 +115,8 @@ impl Thread {
         })
     }
 
-    /// On a node made slower: sleeps as long as the computation since the last call, times the factor less one. That counts as computing, too.
+    /// On a node made slower: sleeps as long as the computation since the last call, times the factor less one. That
+    /// counts as computing, too.
     pub(crate) fn slow_down(&self) {
         let factor = self.node.slow_factor();
         if factor <= 1.0 {
@@ -178,8 +179,8 @@ impl Thread {
         Ok(())
     }
 
-    /// Gives the result of all numbers, as bytes: where they are to go may be shared memory, of which some may have ended in the call, and whose fault would
-    /// wait for others. Of no numbers too it is a barrier.
+    /// Gives the result of all numbers, as bytes: where they are to go may be shared memory, of which some may have
+    /// ended in the call, and whose fault would wait for others. Of no numbers too it is a barrier.
     fn reduce(&self, (reduction, terms): (Reduction, u16), bytes: &[u8]) -> Result<Vec<u8>> {
         let mut result = Vec::with_capacity(bytes.len());
         let mut parts = bytes.chunks(NUMBERS_MAX * 8);
@@ -258,7 +259,8 @@ impl Thread {
                     return Err(error);
                 }
             }
-            // Who waits for a token holds nothing, however patient, so nobody may wait for that: the token may be where it stays until the call is over.
+            // Who waits for a token holds nothing, however patient, so nobody may wait for that: the token may be where
+            // it stays until the call is over.
             self.end_section(sections);
             self.takes_later(lock)?;
             if self.resume_section(sections, entry) {
@@ -357,9 +359,9 @@ impl Thread {
         ))
     }
 
-    /// Acquires a lock, and under the engine `scope` with it what all who released it had written until then, whatever lock it was
-    /// written under: Brazos's lazy acquire. Under other engines every acquire is of that kind. Where the token has come without that, all
-    /// other nodes are asked, one after the other.
+    /// Acquires a lock, and under the engine `scope` with it what all who released it had written until then, whatever
+    /// lock it was written under: Brazos's lazy acquire. Under other engines every acquire is of that kind. Where the
+    /// token has come without that, all other nodes are asked, one after the other.
     ///
     /// # Errors
     /// When this thread holds the lock already, or a node is lost.
@@ -381,9 +383,9 @@ impl Thread {
         })
     }
 
-    /// Releases a lock; under the engine `scope` whoever acquires it until the next barrier of all sees what this thread has written
-    /// until now, whatever lock it was written under: Brazos's release-consistent release. Under other engines every release is of
-    /// that kind.
+    /// Releases a lock; under the engine `scope` whoever acquires it until the next barrier of all sees what this
+    /// thread has written until now, whatever lock it was written under: Brazos's release-consistent release. Under
+    /// other engines every release is of that kind.
     ///
     /// # Errors
     /// When this thread does not hold the lock.

@@ -58,7 +58,8 @@ impl Thread {
         Ok(())
     }
 
-    /// Waits until a semaphore has one, and leaves it there: a post lets any number of threads pass, until one is taken.
+    /// Waits until a semaphore has one, and leaves it there: a post lets any number of threads pass, until one is
+    /// taken.
     ///
     /// # Errors
     /// When the job ends meanwhile.
@@ -82,9 +83,9 @@ impl Thread {
         self.obtain(SyncRequest::SemTryWait, semaphore.0, |objects, cx| objects.sem_try_wait(cx, semaphore, self.slot))
     }
 
-    /// Waits until `threads` threads of the job have come to the barrier of that name; any threads, not always the same. What each of
-    /// them wrote before is seen after. When all threads of the job are meant, it is [`Thread::barrier`]; in a job of one node whose threads
-    /// come and go no number means all.
+    /// Waits until `threads` threads of the job have come to the barrier of that name; any threads, not always the
+    /// same. What each of them wrote before is seen after. When all threads of the job are meant, it is
+    /// [`Thread::barrier`]; in a job of one node whose threads come and go no number means all.
     ///
     /// # Errors that end the node
     /// When another thread is there that expects another number.
@@ -95,7 +96,8 @@ impl Thread {
     /// As [`Thread::barrier_of`].
     ///
     /// # Errors
-    /// When another thread is there that expects another number, when that is 0, or the job cannot have so many threads.
+    /// When another thread is there that expects another number, when that is 0, or the job cannot have so many
+    /// threads.
     pub fn try_barrier_of(&self, name: SubsetBarrierId, threads: usize) -> Result<()> {
         if threads == self.count() && !self.node.has_spare_places() {
             return self.try_barrier();
@@ -129,9 +131,9 @@ impl Thread {
         )))
     }
 
-    /// Lets `lock` go, waits until the condition variable is signalled, and acquires the lock again. No signal sent by a thread
-    /// that acquired the lock meanwhile is lost. What the thread waits for may have come and gone again when it returns:
-    /// check it in a loop.
+    /// Lets `lock` go, waits until the condition variable is signalled, and acquires the lock again. No signal sent by
+    /// a thread that acquired the lock meanwhile is lost. What the thread waits for may have come and gone again when
+    /// it returns: check it in a loop.
     ///
     /// # Errors that end the node
     /// When this thread does not hold the lock.
@@ -163,8 +165,8 @@ impl Thread {
         self.try_lock_blocking(lock)
     }
 
-    /// Wakes the thread that has waited longest for a condition variable; nothing when none waits. It is a release, unless this thread
-    /// holds a lock: then that lock's release is.
+    /// Wakes the thread that has waited longest for a condition variable; nothing when none waits. It is a release,
+    /// unless this thread holds a lock: then that lock's release is.
     pub fn cond_signal(&self, condition: ConditionId) {
         if self.is_unheard(condition) {
             return;

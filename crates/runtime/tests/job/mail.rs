@@ -8,8 +8,8 @@ const FULL: u32 = 4096;
 /// What needs several datagrams, wherever it goes.
 const LONG: usize = 100_000;
 
-/// Node 0's first thread lets its inbox fill up and comes to a barrier. Its neighbour comes there only when it has got one message, a short one or
-/// a long one, from another thread than those that filled the inbox, or from the same.
+/// Node 0's first thread lets its inbox fill up and comes to a barrier. Its neighbour comes there only when it has got
+/// one message, a short one or a long one, from another thread than those that filled the inbox, or from the same.
 pub fn one_inbox_is_full(comem: &Comem) {
     let filled = Barrier::new(2);
     comem.run(|t| {
@@ -91,7 +91,8 @@ pub fn posts_go_before_an_access(comem: &Comem) {
     });
 }
 
-/// A thread waits for a message, or for room for one, while a range is lent to it; its neighbour needs an element of the same unit before it sends, or reads.
+/// A thread waits for a message, or for room for one, while a range is lent to it; its neighbour needs an element of
+/// the same unit before it sends, or reads.
 pub fn waits_while_lent(comem: &Comem) {
     let whole = Options { unit_elements: 2, placement: Placement::On(NodeId(0)), ..Options::default() };
     let array = comem.array_with::<u64>(2, &whole).expect("an array");

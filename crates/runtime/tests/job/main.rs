@@ -202,7 +202,8 @@ fn different_collective_calls_are_an_error_not_a_hang() {
     let outcome = start("mismatch", 2, &[], &[]).finish();
     let text = format!("{:?}{:?}", outcome.errors, outcome.failures);
     assert!(text.contains("met") && text.contains("every node must make the same collective calls"), "{outcome:#?}");
-    // Node 1 has nothing left to do but to leave: if node 0, which notices first, is gone before its word comes, node 1 ends well.
+    // Node 1 has nothing left to do but to leave: if node 0, which notices first, is gone before its word comes, node 1
+    // ends well.
     assert_ne!(outcome.statuses[0], Some(0), "{outcome:#?}");
 }
 
@@ -340,7 +341,8 @@ const LATE_RECEIPTS: (&str, &str) = ("COMEM_FAULTS", "delay=2ms");
 
 #[test]
 fn what_threads_say_faster_than_it_can_leave_arrives_soon_even_if_they_end() {
-    // What has waited for room was looked through from its beginning for each of it, and receipts for threads that had ended lay about.
+    // What has waited for room was looked through from its beginning for each of it, and receipts for threads that had
+    // ended lay about.
     for backbone in ["udp", "shm"] {
         let settings = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2"), LATE_RECEIPTS];
         let outcome = start("many-said", 2, &settings, &[]).finish();

@@ -1,5 +1,5 @@
-//! Ways that take shorter packets than their interface said: tests in a network of their own, which needs root and `ip`. Elsewhere they say so and
-//! skip, unless `COMEM_NO_SKIP` is set, as in CI.
+//! Ways that take shorter packets than their interface said: tests in a network of their own, which needs root and
+//! `ip`. Elsewhere they say so and skip, unless `COMEM_NO_SKIP` is set, as in CI.
 
 use crate::launcher::start;
 use comem::{Comem, NodeId};

@@ -27,8 +27,8 @@ pub fn say_much(comem: &Comem) {
     });
 }
 
-/// A lock goes from node 0 to node 1 while a thread of node 0 still waits for it. Its neighbour then says far more than fits into a window, and node 1 lets the
-/// lock go when it has heard the last of it.
+/// A lock goes from node 0 to node 1 while a thread of node 0 still waits for it. Its neighbour then says far more than
+/// fits into a window, and node 1 lets the lock go when it has heard the last of it.
 pub fn say_much_while_a_neighbour_waits(comem: &Comem) {
     const MANY: u64 = 24_000;
     let (lock, moment) = (LockId(3), std::time::Duration::from_millis(10));
@@ -159,7 +159,8 @@ pub fn ask_while_a_lock_is_held(comem: &Comem) {
     });
 }
 
-/// Three threads of node 1 wait for something each; the fourth asks its own node where they wait, and then lets them go.
+/// Three threads of node 1 wait for something each; the fourth asks its own node where they wait, and then lets them
+/// go.
 pub fn ask_where_it_waits(comem: &Comem) {
     let (semaphore, condition, lock, shared) = (SemaphoreId(5), ConditionId(6), LockId(6), RwLockId(7));
     let last = comem.threads() - 1;

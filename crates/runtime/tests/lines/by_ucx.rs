@@ -79,7 +79,8 @@ fn of_locks(outcome: &Outcome, name: &str) -> u64 {
     outcome.stats.values().map(|stats| stats[name].as_u64().expect("a counter")).sum()
 }
 
-/// One operation takes the lock and one lets it go. The first time its place is looked for: a name is read and put down.
+/// One operation takes the lock and one lets it go. The first time its place is looked for: a name is read and put
+/// down.
 #[test]
 fn a_free_lock_costs_two_operations_at_its_home_and_its_home_nothing() {
     if !is_there() {

@@ -160,8 +160,8 @@ fn a_region_may_have_a_unit_of_its_own() {
     all_well(&direct("regions", 2, &[("COMEM_UNIT_BYTES", "512")]).finish());
 }
 
-/// A node that is killed while it holds an entry takes the job with it within two seconds. The others say who it was and
-/// what it held.
+/// A node that is killed while it holds an entry takes the job with it within two seconds. The others say who it was
+/// and what it held.
 #[test]
 fn a_node_that_is_killed_with_an_entry_locked_is_named_with_its_region() {
     launcher::is_within_two_seconds("over shm", || {

@@ -31,7 +31,8 @@ const UNITS: [u32; 3] = [1, 4, 2];
 /// Pages that are written and given up: fewer than the cache holds.
 const FLUSHED: usize = 60;
 
-/// Memory that is new, whatever lay there: allocated with other units, at other homes, and freed by each node some barriers later than by the one before.
+/// Memory that is new, whatever lay there: allocated with other units, at other homes, and freed by each node some
+/// barriers later than by the one before.
 fn again(comem: &Comem) {
     let last = NodeId(comem.nodes() as u16 - 1);
     let homes =
@@ -144,8 +145,8 @@ fn under_one(comem: &Comem) {
     assert_eq!(first, second);
 }
 
-/// The second thread of node 1 reads in order and stops, so that pages which were fetched ahead are in its socket, where it does not look: it comes last to all
-/// barriers. Meanwhile their region is freed, and its place used again.
+/// The second thread of node 1 reads in order and stops, so that pages which were fetched ahead are in its socket,
+/// where it does not look: it comes last to all barriers. Meanwhile their region is freed, and its place used again.
 fn on_the_way(comem: &Comem) {
     let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
     let value = |round: usize, page: usize| (1000 * (round + 1) + page) as u64;
@@ -184,8 +185,8 @@ fn on_the_way(comem: &Comem) {
     });
 }
 
-/// Node 1 writes memory, has to give up its copies since it reads other memory, and frees it at once. What it wrote is on its way to node 0, which has the place for
-/// something else soon.
+/// Node 1 writes memory, has to give up its copies since it reads other memory, and frees it at once. What it wrote is
+/// on its way to node 0, which has the place for something else soon.
 fn flushed(comem: &Comem) {
     let at = |node| RegionOptions { homes: Homes::On(NodeId(node)), ..RegionOptions::default() };
     let barrier = || comem.run(|t| t.barrier());

@@ -1,4 +1,5 @@
-//! Threads that go on while another thread of their node makes a collective call, as those of a language's runtime do ([`comem::host`]).
+//! Threads that go on while another thread of their node makes a collective call, as those of a language's runtime do
+//! ([`comem::host`]).
 
 use crate::launcher::start;
 use crate::matrix::{detectors, job};
@@ -108,8 +109,8 @@ fn page(comem: &Comem, home: u16) -> SharedSlice<u64> {
     slice
 }
 
-/// Runs `beside` in a thread of its own while this one runs `main`. As a language's runtime would, the host knows of it before Comem does: the first collective call of
-/// `main` may begin before that.
+/// Runs `beside` in a thread of its own while this one runs `main`. As a language's runtime would, the host knows of it
+/// before Comem does: the first collective call of `main` may begin before that.
 fn with<R>(beside: impl FnOnce() + Send, main: impl FnOnce() -> R) -> R {
     UNSEEN.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
@@ -227,8 +228,8 @@ fn give_news(comem: &Comem, way: &str, round: u64) {
     }
 }
 
-/// Node 1 alone has written a page of node 0's, and a thread of node 0 writes it while the main thread is at the barrier: one that has used Comem before, and one
-/// of which the host alone knows.
+/// Node 1 alone has written a page of node 0's, and a thread of node 0 writes it while the main thread is at the
+/// barrier: one that has used Comem before, and one of which the host alone knows.
 fn moved(comem: &Comem) {
     for unseen in [false, true] {
         let slice = page(comem, 0);
@@ -282,7 +283,8 @@ fn told(comem: &Comem) {
     }
 }
 
-/// A thread of node 0 writes and sets a flag again and again, also while the main thread finds out, before a barrier, what was written to many pages.
+/// A thread of node 0 writes and sets a flag again and again, also while the main thread finds out, before a barrier,
+/// what was written to many pages.
 fn told_during_a_close(comem: &Comem) {
     const FLAG: FlagId = FlagId(750);
     const PAGES: usize = 2000;
@@ -346,7 +348,8 @@ fn nothing_to_tell(comem: &Comem) {
     assert_eq!(slice.get(0), 0);
 }
 
-/// A thread of node 0 waits for locks when the main thread comes to a barrier, and node 1 wants them again before it does.
+/// A thread of node 0 waits for locks when the main thread comes to a barrier, and node 1 wants them again before it
+/// does.
 fn held_back(comem: &Comem) {
     let slice = page(comem, 0);
     let count = |thread: &Thread| {
@@ -455,7 +458,8 @@ fn patient_in_vain(comem: &Comem, locked: &(impl Fn(&Thread, &dyn Fn()) + Sync))
     assert_eq!(slice.get(0), 1);
 }
 
-/// A thread of node 0 tells something while it uses a range of an array, and node 1 wants that before it comes to the barrier.
+/// A thread of node 0 tells something while it uses a range of an array, and node 1 wants that before it comes to the
+/// barrier.
 fn lent(comem: &Comem) {
     let array = comem.array::<u64>(8).expect("an array");
     let (slice, thread) = (page(comem, 1), comem.current().expect("a place"));
@@ -483,7 +487,8 @@ fn lent(comem: &Comem) {
     assert_eq!([array.read(&thread, 0), array.read(&thread, 1)], [1, 1]);
 }
 
-/// A thread of node 0 writes to a block of node 1's and frees it while the main thread is at a barrier; node 1 may use it for something else then.
+/// A thread of node 0 writes to a block of node 1's and frees it while the main thread is at a barrier; node 1 may use
+/// it for something else then.
 fn freed(comem: &Comem) {
     let place = page(comem, 1);
     let allocate = || comem.alloc(64, &RegionOptions::default()).expect("a block").cast::<u64>();

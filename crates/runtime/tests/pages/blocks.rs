@@ -79,7 +79,8 @@ pub fn small_blocks_used_again(comem: &Comem) {
                 slice.set(t.id() * 16 + n, *block);
             }
             t.barrier();
-            // Half of them go back from another node, with fresh writes in them; the rest stays with its owner's contents.
+            // Half of them go back from another node, with fresh writes in them; the rest stays with its owner's
+            // contents.
             let other = (t.id() + 1) % t.count();
             for n in 0..BLOCKS / 2 {
                 let block = slice.get(other * 16 + n);
@@ -162,8 +163,8 @@ pub fn blocks_beside_read_only_ones(comem: &Comem) {
     return_addresses(comem, slice);
 }
 
-/// A small block that one node wrote to and another frees, which has heard of that but not read it, stays what it is made when it is given out
-/// again: the writer's diff may be on its way still.
+/// A small block that one node wrote to and another frees, which has heard of that but not read it, stays what it is
+/// made when it is given out again: the writer's diff may be on its way still.
 pub fn blocks_freed_unread(comem: &Comem) {
     const ROUNDS: usize = 8;
     let slice = addresses(comem);
@@ -203,8 +204,8 @@ pub fn blocks_freed_unread(comem: &Comem) {
     return_addresses(comem, slice);
 }
 
-/// A piece that another node frees is not given out again until two barriers have told everybody what was written to it, though its owner is home
-/// to none of that.
+/// A piece that another node frees is not given out again until two barriers have told everybody what was written to
+/// it, though its owner is home to none of that.
 pub fn pieces_that_others_free(comem: &Comem) {
     let slice = addresses(comem);
     let piece = || comem.alloc_piece(64, None).expect("there is room for a piece").addr();

@@ -1,7 +1,7 @@
 //! What a step costs, exactly. A job runs twice, with some steps and with more: the difference is what the steps cost.
 //!
-//! Where a node is kept from its processor for long, the others ask again, and that is counted too: what counts is the least of a
-//! few runs.
+//! Where a node is kept from its processor for long, the others ask again, and that is counted too: what counts is the
+//! least of a few runs.
 
 use crate::launcher::Outcome;
 use crate::matrix::{counted, detectors, job, works};
@@ -131,8 +131,8 @@ fn to_and_fro(comem: &Comem) {
     });
 }
 
-/// Ways in which threads other than the first, the home's, write a page: of its own writes the home knows the page alone, and is mistaken in epochs
-/// with one other writer, more often on a busy machine.
+/// Ways in which threads other than the first, the home's, write a page: of its own writes the home knows the page
+/// alone, and is mistaken in epochs with one other writer, more often on a busy machine.
 fn share_a_page(t: &comem::Thread, slice: &SharedSlice<u64>, way: usize, step: u64) {
     let (from, others, me) = (way * WORDS, t.count() - 1, t.id() - 1);
     let count = |word: usize| t.locked(LockId(1), || slice.set(from + word, slice.get(from + word) + 1));
@@ -295,8 +295,8 @@ fn set_up(comem: &Comem) {
     give_back(comem, slice);
 }
 
-/// Every node writes pages that nobody has touched and whose homes by their layout are at the next node: with no steps as before workers begin, else as
-/// their work, if that makes a difference.
+/// Every node writes pages that nobody has touched and whose homes by their layout are at the next node: with no steps
+/// as before workers begin, else as their work, if that makes a difference.
 fn untouched(comem: &Comem, homes: Homes) {
     let (nodes, each) = (comem.nodes(), 16);
     let late = homes == Homes::Claimed;
@@ -358,8 +358,8 @@ fn read_in_turn(comem: &Comem) {
 /// Pages of 24 chunks, and as many more that are read one by one.
 const MANY: usize = 24 * 512;
 
-/// Node 0 writes much under a lock and lets it go. A thread of node 1 reads other pages of node 0's, one by one, while another takes the lock
-/// and finds what was written.
+/// Node 0 writes much under a lock and lets it go. A thread of node 1 reads other pages of node 0's, one by one, while
+/// another takes the lock and finds what was written.
 fn a_long_close(comem: &Comem) {
     static READ: AtomicUsize = AtomicUsize::new(0);
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
@@ -611,7 +611,8 @@ fn over_a_network_pages_that_are_read_whenever_their_home_has_written_them_come_
         for detector in detectors() {
             let settings =
                 [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp"), (STEPS, "20")];
-            // What they hold is checked by who reads them. A node that loses its processor for long may find that they are late.
+            // What they hold is checked by who reads them. A node that loses its processor for long may find that they
+            // are late.
             let (mut used, mut sent) = (0, 0);
             let mostly = (0..40).any(|_| {
                 let outcome = job("read-in-turn", 2, &settings);
@@ -650,7 +651,8 @@ fn over_a_network_pages_that_are_read_whenever_their_home_has_written_them_come_
 
 #[test]
 fn over_a_network_the_pages_of_a_critical_section_come_with_its_lock() {
-    // One page, homed at node 0, in the sections of nodes 0, 1 and 2 in turn. What two of three steps cost is a request, until the page comes with the token.
+    // One page, homed at node 0, in the sections of nodes 0, 1 and 2 in turn. What two of three steps cost is a
+    // request, until the page comes with the token.
     for (engine, asked) in [("hlrc", 0), ("scope", 20)] {
         for detector in detectors() {
             let requests = |steps: &str| {
@@ -736,7 +738,8 @@ fn who_goes_through_memory_in_order_asks_in_long_runs_whoever_has_it() {
     for backbone in ["udp", "shm"] {
         let settings = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "1")];
         let outcome = job("in-order", 2, &settings);
-        // In growing runs up to 60 pages, first of its own and then of the other node's, in chunks of 512; twice 512 pages each.
+        // In growing runs up to 60 pages, first of its own and then of the other node's, in chunks of 512; twice 512
+        // pages each.
         let faults = counted(&outcome, "signals");
         assert!(faults <= 2 * (4 + 2 * 512_u64.div_ceil(60) + 2), "{backbone}: {faults} signals");
     }

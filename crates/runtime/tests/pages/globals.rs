@@ -1,5 +1,5 @@
-//! Global variables as shared memory: a stretch of this process's own memory, at the same address on every node, that was there
-//! before it was shared. (Where a linker put variables, C programs test: `tests/compat/globals`.)
+//! Global variables as shared memory: a stretch of this process's own memory, at the same address on every node, that
+//! was there before it was shared. (Where a linker put variables, C programs test: `tests/compat/globals`.)
 
 use crate::matrix::{detectors, job, orders_everything, times};
 use comem::{Comem, LockId, Thread};
@@ -14,7 +14,8 @@ const DATA_PAGES: usize = 3;
 /// All pages; most are never touched.
 const PAGES: usize = 1024;
 
-/// Maps the memory, with values of this process's own, as a program has it before it joins a job: `None` when the place is taken.
+/// Maps the memory, with values of this process's own, as a program has it before it joins a job: `None` when the place
+/// is taken.
 fn memory() -> *mut u64 {
     static START: OnceLock<usize> = OnceLock::new();
     let start = START.get_or_init(|| {

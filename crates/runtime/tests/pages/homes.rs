@@ -42,7 +42,8 @@ fn set_up_in_turns(comem: &Comem) {
     give_back(comem, slice);
 }
 
-/// Node 0 is the first to touch anything, twice after another, and has to leave most of it to the node whose share it is.
+/// Node 0 is the first to touch anything, twice after another, and has to leave most of it to the node whose share it
+/// is.
 fn set_up_at_once(comem: &Comem) {
     let pages = 4096;
     for _ in 0..2 {
@@ -62,7 +63,8 @@ fn set_up_at_once(comem: &Comem) {
     }
 }
 
-/// Each of two nodes touches every other page, a few between two barriers: it gets as many pages of the other's share as the other of its.
+/// Each of two nodes touches every other page, a few between two barriers: it gets as many pages of the other's share
+/// as the other of its.
 fn exchanged(comem: &Comem) {
     let (steps, each) = (24, 64);
     let slice = pages_of(comem, steps * each, &RegionOptions { homes: Homes::Automatic, ..RegionOptions::default() });
@@ -100,8 +102,9 @@ fn placed_first(comem: &Comem) {
     [vast, few].into_iter().for_each(|slice| give_back(comem, slice));
 }
 
-/// Node 1 claims pages of node 0's share without a word, node 2 alone writes them in the next epoch, and node 0 frees the region in that epoch without having had
-/// anything to do with it. Then node 0 sets up memory of which two thirds are other nodes' shares.
+/// Node 1 claims pages of node 0's share without a word, node 2 alone writes them in the next epoch, and node 0 frees
+/// the region in that epoch without having had anything to do with it. Then node 0 sets up memory of which two thirds
+/// are other nodes' shares.
 fn freed_unmet(comem: &Comem) {
     let automatic = RegionOptions { homes: Homes::Automatic, ..RegionOptions::default() };
     for round in 0..8 {

@@ -59,8 +59,8 @@ fn small_cache(comem: &Comem) {
     give_back(comem, slice);
 }
 
-/// Node 1 reads rows of a matrix of 700 columns that lie one behind the other, from the home of all: 700 pages at strides of 39 and 40, again and again, of
-/// which the cache holds 1024.
+/// Node 1 reads rows of a matrix of 700 columns that lie one behind the other, from the home of all: 700 pages at
+/// strides of 39 and 40, again and again, of which the cache holds 1024.
 fn rows_of_columns(comem: &Comem) {
     const COLUMN: usize = 20_000;
     let on_0 = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
@@ -145,8 +145,8 @@ fn spanning(slice: &SharedSlice<u64>, page: usize) -> *mut u64 {
 /// Where the second node reads again and again: fewer pages than it may keep.
 const AGAIN_PAGES: usize = 160;
 
-/// The second node fills its cache with pages that it does not use any more: they end by a notice, or it looks for long in vain where they were
-/// written. Then it reads others, of which some accesses need two.
+/// The second node fills its cache with pages that it does not use any more: they end by a notice, or it looks for long
+/// in vain where they were written. Then it reads others, of which some accesses need two.
 fn copies_out_of_use(comem: &Comem, end: bool) {
     let [once, two, again, marks] =
         [("once", 240), ("two", 8), ("again", AGAIN_PAGES), ("marks", 1)].map(|(l, n)| named(comem, l, n, 1));
@@ -358,7 +358,8 @@ fn scattered(comem: &Comem) {
     give_back(comem, slice);
 }
 
-/// Node 0 uses up its mappings, and between the last of them takes a word under `msi` from node 1 and does something else.
+/// Node 0 uses up its mappings, and between the last of them takes a word under `msi` from node 1 and does something
+/// else.
 fn scattered_beside(comem: &Comem, other: impl Fn() + Sync) {
     let (all, last) = (map_count_limit() / 2, 1000);
     let on_0 = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
@@ -532,7 +533,8 @@ fn copies_under_msi_stay_within_the_caches_bound_and_modified_ones_come_home() {
         let expected = (SHARED_PAGES - 2 * 256) as u64;
         assert!(counted(&outcome, "evictions") >= expected, "{detector} {backbone}: {:?}", outcome.stats);
         let outcome = job("written-cache", 2, &with("1M", "2"));
-        // What the other node takes away need not be given up; but node 1 writes every page once while nobody else does.
+        // What the other node takes away need not be given up; but node 1 writes every page once while nobody else
+        // does.
         let expected = (WRITTEN_PAGES - 256) as u64;
         assert!(counted(&outcome, "evictions") >= expected, "{detector} {backbone}: {:?}", outcome.stats);
     }

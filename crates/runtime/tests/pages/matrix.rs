@@ -1,5 +1,5 @@
-//! One suite under everything: each scenario has one right answer, whatever the engine, the detector, the number of nodes
-//! and threads, and the network.
+//! One suite under everything: each scenario has one right answer, whatever the engine, the detector, the number of
+//! nodes and threads, and the network.
 
 use crate::launcher::{Outcome, start};
 use crate::{blocks, globals, order, pages, placement, sharing, stress};
@@ -140,8 +140,8 @@ pub fn job(role: &str, nodes: usize, settings: &[(&str, &str)]) -> Outcome {
 /// Some of the scenarios have regions whose locks tell what was written.
 const TOKENS: (&str, &str) = ("COMEM_LOCKS", "tokens");
 
-/// Every detector with every shape, over both backbones; on a bad network every detector and every shape once. Where writers meet in a unit, every detector with
-/// larger ones too, and every size of those.
+/// Every detector with every shape, over both backbones; on a bad network every detector and every shape once. Where
+/// writers meet in a unit, every detector with larger ones too, and every size of those.
 fn suite(engine: &str) {
     let run = |detector, (nodes, threads): (usize, _), backbone, more: &[_]| {
         let place = [("COMEM_DETECTOR", detector), ("COMEM_THREADS", threads), ("COMEM_BACKBONE", backbone), TOKENS];
@@ -189,8 +189,8 @@ fn the_suite_has_its_right_answers_in_a_job_of_one_node() {
     }
 }
 
-/// Threads look into the socket of their node's first thread, for pages that come with barriers; what is to wake that thread lies there too. Each barrier
-/// that it slept through took a second.
+/// Threads look into the socket of their node's first thread, for pages that come with barriers; what is to wake that
+/// thread lies there too. Each barrier that it slept through took a second.
 #[test]
 fn a_thread_that_is_roused_in_its_socket_wakes() {
     for threads in ["2", "3"] {

@@ -1,4 +1,5 @@
-//! Pages under `msi`, where accesses need two of them, where there are very many, where they are read in sequence, and where they were freed.
+//! Pages under `msi`, where accesses need two of them, where there are very many, where they are read in sequence, and
+//! where they were freed.
 
 use crate::matrix::{counted, detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
@@ -129,7 +130,8 @@ fn pages_that_are_read_in_sequence_are_asked_for_together() {
 const ROUNDS: u64 = 30;
 const SCANNED: usize = 64;
 
-/// Thread 0 stores the number of each round to one page after the other; all others read them in sequence, up and down, without any synchronisation.
+/// Thread 0 stores the number of each round to one page after the other; all others read them in sequence, up and down,
+/// without any synchronisation.
 fn scanned(comem: &Comem) {
     let slice = pages_of(comem, SCANNED, &single(Homes::Cyclic(3)));
     comem.run(|t| {

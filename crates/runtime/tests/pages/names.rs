@@ -34,7 +34,8 @@ fn name(slice: &SharedSlice<u64>, n: usize) -> LockId {
     })
 }
 
-/// Each node takes all locks that it manages, which needs no message, then some of the other's, and last all want the same few.
+/// Each node takes all locks that it manages, which needs no message, then some of the other's, and last all want the
+/// same few.
 fn many_names(comem: &Comem) {
     let slice = comem.slice::<u64>(NAMES, &RegionOptions::default()).expect("there is room");
     comem.run(|t| {

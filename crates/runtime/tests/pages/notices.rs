@@ -24,7 +24,8 @@ pub fn play(comem: &Comem, role: &str) -> bool {
 
 /// The smallest MTU allowed: a message of 255 datagrams of the usual length takes 132,600 bytes.
 const SMALL: (&str, &str) = ("COMEM_MTU", "576");
-/// Of so many pages each node writes two in five, no three of which lie at one distance: 68,000 runs, of 2 bytes each in a message.
+/// Of so many pages each node writes two in five, no three of which lie at one distance: 68,000 runs, of 2 bytes each
+/// in a message.
 const PAGES: usize = 170_000;
 
 fn written(pages: usize) -> impl Iterator<Item = usize> {

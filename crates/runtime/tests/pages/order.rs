@@ -41,7 +41,8 @@ pub fn locks(comem: &Comem) {
     });
 }
 
-/// Many counters that share pages, each under a lock of its own, which all threads want all the time: so nodes take turns.
+/// Many counters that share pages, each under a lock of its own, which all threads want all the time: so nodes take
+/// turns.
 pub fn many_locks(comem: &Comem) {
     const LOCKS: usize = 24;
     let steps = times(400);
@@ -115,7 +116,8 @@ pub fn reductions(comem: &Comem) {
     });
 }
 
-/// What a reduction stores in shared memory stays there, also in a page that another node alone has written before, which so becomes its home.
+/// What a reduction stores in shared memory stays there, also in a page that another node alone has written before,
+/// which so becomes its home.
 pub fn reductions_into_shared_memory(comem: &Comem) {
     let slice: SharedSlice<i64> = comem.slice(PARTS * WORDS, &RegionOptions::default()).expect("there is room");
     comem.run(|t| {
@@ -125,7 +127,8 @@ pub fn reductions_into_shared_memory(comem: &Comem) {
                 if t.id() == writer {
                     slice.set(part * WORDS + 300, round);
                 }
-                // The first thread adds what it has there from the round before, so that it does not write before the call.
+                // The first thread adds what it has there from the round before, so that it does not write before the
+                // call.
                 let mut own = [round; 2];
                 let values = match t.id() {
                     // SAFETY: two words of the slice, which nobody else uses now.
@@ -234,8 +237,9 @@ fn record_under(comem: &Comem, engine: PageEngine) -> SharedSlice<u64> {
     pages_of(comem, PARTS + 1, &RegionOptions { engine: Some(engine), ..RegionOptions::default() })
 }
 
-/// What is written under a lock says in a region under `scope` that a region under `hlrc` was filled without one, and the other way round:
-/// the reader who sees the sign sees what it stands for, except that a region under `scope` must have been written under the same lock.
+/// What is written under a lock says in a region under `scope` that a region under `hlrc` was filled without one, and
+/// the other way round: the reader who sees the sign sees what it stands for, except that a region under `scope` must
+/// have been written under the same lock.
 pub fn both_engines_in_one_program(comem: &Comem) {
     let (free, scoped) = (record_under(comem, PageEngine::Hlrc), record_under(comem, PageEngine::Scope));
     let lock = LockId(7);
@@ -265,8 +269,8 @@ pub fn both_engines_in_one_program(comem: &Comem) {
     give_back(comem, scoped);
 }
 
-/// A chain of semaphores orders what everybody in it wrote, for a region under `hlrc` in a job under any engine, with one under `scope`
-/// in use beside it.
+/// A chain of semaphores orders what everybody in it wrote, for a region under `hlrc` in a job under any engine, with
+/// one under `scope` in use beside it.
 pub fn chains_beside_scope(comem: &Comem) {
     let (record, beside) = (record_under(comem, PageEngine::Hlrc), record_under(comem, PageEngine::Scope));
     let of = |id: usize| SemaphoreId(200 + id as u64);

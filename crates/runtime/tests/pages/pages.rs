@@ -1,4 +1,5 @@
-//! What else pages promise: read-only regions, a meeting without news, accesses across a page's end, regions with one writer.
+//! What else pages promise: read-only regions, a meeting without news, accesses across a page's end, regions with one
+//! writer.
 
 use crate::matrix::times;
 use crate::placement::{WORDS, give_back, pages_of};
@@ -93,8 +94,8 @@ pub fn places_of_other_threads(comem: &Comem) {
     comem.try_run(|t| t.barrier()).expect("the place is free again");
 }
 
-/// Nobody leaves a rendezvous before everybody has come. It says nothing about memory, so who has come stands in a region
-/// that is coherent without it.
+/// Nobody leaves a rendezvous before everybody has come. It says nothing about memory, so who has come stands in a
+/// region that is coherent without it.
 pub fn a_rendezvous_holds_everybody(comem: &Comem) {
     let slice = pages_of(comem, 1, &with_one_writer());
     comem.run(|t| {

@@ -22,7 +22,8 @@ fn value(round: usize, index: usize) -> u64 {
     (round * 1_000_003 + index * 7 + 1) as u64
 }
 
-/// Each round, every thread writes the share of another thread than in the round before, and reads a sample of everything.
+/// Each round, every thread writes the share of another thread than in the round before, and reads a sample of
+/// everything.
 pub fn shares_that_wander(t: &Thread, slice: &SharedSlice<u64>, rounds: usize) {
     for index in t.share(slice.len()).step_by(37) {
         assert_eq!(slice.get(index), 0, "new memory is zero");
@@ -42,7 +43,8 @@ pub fn shares_that_wander(t: &Thread, slice: &SharedSlice<u64>, rounds: usize) {
     }
 }
 
-/// Block, cyclic, dealt out in runs and rounds, on one node, at the first touch, moving, claimed late; in units of 1, 2 and 8 pages.
+/// Block, cyclic, dealt out in runs and rounds, on one node, at the first touch, moving, claimed late; in units of 1, 2
+/// and 8 pages.
 pub fn every_placement(comem: &Comem) {
     let last = NodeId((comem.nodes() - 1) as u16);
     let runs = Homes::Dealt(Dealt::runs(&[3, 1], last).expect("lengths that make sense"));

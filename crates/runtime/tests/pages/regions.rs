@@ -32,7 +32,8 @@ fn names(comem: &Comem) {
     comem.run(|t| t.barrier());
 }
 
-/// Node 1 reads what is at home at node 0: in order, and then, of a part of it, what barriers have ended and fetch again.
+/// Node 1 reads what is at home at node 0: in order, and then, of a part of it, what barriers have ended and fetch
+/// again.
 fn read_all(comem: &Comem) {
     const PAGES: usize = 1500;
     const PART: usize = 40;

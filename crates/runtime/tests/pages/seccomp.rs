@@ -1,10 +1,11 @@
-//! Systems that forbid what the fast detectors need, as containers do: a filter refuses the call, and the job goes on with a
-//! slower detector and says so once. Or they forbid to open other processes' memory: then pages travel.
+//! Systems that forbid what the fast detectors need, as containers do: a filter refuses the call, and the job goes on
+//! with a slower detector and says so once. Or they forbid to open other processes' memory: then pages travel.
 
 use crate::launcher::{Outcome, start};
 use crate::matrix::{all_well, counted, works};
 
-/// What a node may not do: `userfaultfd`, `pagemap-scan`, `memory-files`, or `foreign-files` (opening other processes' memory files).
+/// What a node may not do: `userfaultfd`, `pagemap-scan`, `memory-files`, or `foreign-files` (opening other processes'
+/// memory files).
 const FORBID: &str = "COMEM_TEST_FORBID";
 
 /// The request of `ioctl` that finds written pages (linux/fs.h, `PAGEMAP_SCAN`).
@@ -71,7 +72,8 @@ fn forbid_memory_files() -> [libc::sock_filter; 4] {
     [load(0), call, answer(REFUSE), answer(libc::SECCOMP_RET_ALLOW)]
 }
 
-/// From now on the system has no memory for new pages of files when the calling thread asks for some in advance, or for zeros by its userfaultfd.
+/// From now on the system has no memory for new pages of files when the calling thread asks for some in advance, or for
+/// zeros by its userfaultfd.
 pub fn refuse_memory() {
     const FULL: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSPC as u32;
     let call = [load(0), skip_unless(libc::SYS_fallocate as u32, 3), load(24), skip_unless(0, 1), answer(FULL)];

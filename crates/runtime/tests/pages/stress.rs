@@ -1,6 +1,6 @@
-//! Threads write while others fetch, diff, protect and invalidate the same pages. Every word has one writer, all writers
-//! have words in every page, and no update may get lost: a writer knows what its words hold at any time, readers see each
-//! word go up only, and after a barrier everybody can tell what every word holds.
+//! Threads write while others fetch, diff, protect and invalidate the same pages. Every word has one writer, all
+//! writers have words in every page, and no update may get lost: a writer knows what its words hold at any time,
+//! readers see each word go up only, and after a barrier everybody can tell what every word holds.
 
 use crate::matrix::times;
 use crate::placement::{WORDS, give_back, pages_of};
@@ -46,7 +46,8 @@ fn replay(words: &mut [u64], round: usize, id: usize, steps: usize) {
     (0..steps).for_each(|_| words[choice(&mut chance)] += 1);
 }
 
-/// Every thread writes, reads, locks and meets the others; where homes migrate, in a region of the job's engine and one of another at once.
+/// Every thread writes, reads, locks and meets the others; where homes migrate, in a region of the job's engine and one
+/// of another at once.
 pub fn words_of_all_in_every_page(comem: &Comem) {
     let steps = times(STEPS);
     let other = if comem.page_engine() == PageEngine::Scope { PageEngine::Hlrc } else { PageEngine::Scope };

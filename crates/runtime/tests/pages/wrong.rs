@@ -1,5 +1,5 @@
-//! Programs that do what they must not, and systems that do not give what Comem needs: each ends, or goes on, in a way that tells
-//! what happened.
+//! Programs that do what they must not, and systems that do not give what Comem needs: each ends, or goes on, in a way
+//! that tells what happened.
 
 use crate::launcher::{Outcome, start};
 use crate::matrix::{all_well, detectors};
@@ -647,7 +647,8 @@ fn where_memory_files_must_be_small_there_is_no_heap_and_the_rest_works() {
     }
 }
 
-/// Node 1's memory is full: no page gets any more, be it a home page (for which the kernel is asked) or a copy (which is written to).
+/// Node 1's memory is full: no page gets any more, be it a home page (for which the kernel is asked) or a copy (which
+/// is written to).
 fn full(comem: &Comem, role: &str) {
     let (home, first) = if role == "full-home" { (1, 0) } else { (0, 1024) };
     let options =

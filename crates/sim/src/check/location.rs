@@ -1,11 +1,11 @@
-//! Each element by itself is one place: its reads and writes must fit a single order that agrees with the order in time of
-//! those that did not overlap (linearisability, which implies per-location order and that no update is lost).
+//! Each element by itself is one place: its reads and writes must fit a single order that agrees with the order in time
+//! of those that did not overlap (linearisability, which implies per-location order and that no update is lost).
 //!
-//! Every write of an element stores a value of its own, so the reads of that value belong to it. Take the
-//! write and its reads together: the time from the first end among them to the last beginning is when the value was
-//! certainly in force (a *forward* zone; if the last beginning comes first, the value was in force at some moment within a
-//! *backward* zone). The history fits an order exactly if no two forward zones overlap and no backward
-//! zone lies within a forward one (Gibbons and Korach, "Testing shared memories", 1997).
+//! Every write of an element stores a value of its own, so the reads of that value belong to it. Take the write and its
+//! reads together: the time from the first end among them to the last beginning is when the value was certainly in
+//! force (a *forward* zone; if the last beginning comes first, the value was in force at some moment within a
+//! *backward* zone). The history fits an order exactly if no two forward zones overlap and no backward zone lies within
+//! a forward one (Gibbons and Korach, "Testing shared memories", 1997).
 
 use crate::history::{Deed, Record, Stamp};
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! A thread's accesses to pages, from the fault to the reply and back, in steps between any two of which anything may happen.
+//! A thread's accesses to pages, from the fault to the reply and back, in steps between any two of which anything may
+//! happen.
 
 use super::FAULTS_MAX;
 use super::memory::Progress;
@@ -14,7 +15,8 @@ use comem_protocol::rules::Rule;
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::Want;
 
-/// How long a thread that waits for another's store computes before it looks again; each time twice as long, up to 64 times.
+/// How long a thread that waits for another's store computes before it looks again; each time twice as long, up to 64
+/// times.
 const LOOK_EVERY_NS: u64 = 20_000;
 
 /// How far a thread has come with an access.

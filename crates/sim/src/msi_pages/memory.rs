@@ -1,8 +1,9 @@
-//! A node's memory of pages under `msi`, as separate steps: an access looks at the page table, and is made a step later.
+//! A node's memory of pages under `msi`, as separate steps: an access looks at the page table, and is made a step
+//! later.
 //!
-//! Every change of the page table and every copy begins with a moment in which the threads of the node go on, by the seed's choice: that is how
-//! a store falls between a copy and an unmapping. What takes permission away waits for the accesses that have passed the page table already, as a
-//! processor's shootdown of translations does.
+//! Every change of the page table and every copy begins with a moment in which the threads of the node go on, by the
+//! seed's choice: that is how a store falls between a copy and an unmapping. What takes permission away waits for the
+//! accesses that have passed the page table already, as a processor's shootdown of translations does.
 //!
 //! A page has few words that count; on the wire it is as long as any.
 

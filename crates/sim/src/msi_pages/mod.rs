@@ -1,7 +1,8 @@
-//! Pages under `msi`: the engine for explicit objects over a model of memory with page tables, joined to it as the runtime joins them.
+//! Pages under `msi`: the engine for explicit objects over a model of memory with page tables, joined to it as the
+//! runtime joins them.
 //!
-//! The cluster, the network, the synchronisation and the checkers are those of explicit objects. What stands here for a part of the runtime
-//! (`shared/msi_pages.rs`) names it:
+//! The cluster, the network, the synchronisation and the checkers are those of explicit objects. What stands here for a
+//! part of the runtime (`shared/msi_pages.rs`) names it:
 //!
 //! | here | there |
 //! |---|---|
@@ -128,7 +129,8 @@ impl Paged {
         }
     }
 
-    /// A step of a unit is over, before which its memory was in use here or not (the end of `single_step`, with `count_unit`).
+    /// A step of a unit is over, before which its memory was in use here or not (the end of `single_step`, with
+    /// `count_unit`).
     pub(crate) fn stepped(&mut self, number: u32, before: bool, unit: &Unit) {
         match (before, unit.is_stored()) {
             (false, true) => {
@@ -148,7 +150,8 @@ impl Paged {
         std::mem::take(&mut self.roused)
     }
 
-    /// The service thread looks at the holds (`release_holds`): gives the units that were held long enough, and when to look again.
+    /// The service thread looks at the holds (`release_holds`): gives the units that were held long enough, and when to
+    /// look again.
     pub(crate) fn look_at_holds(&mut self, now: Time) -> (Vec<u32>, Option<Time>) {
         let mut due = Vec::new();
         if !std::mem::take(&mut self.wanted) || !Rule::HoldsAreShort.on() {
@@ -174,8 +177,8 @@ impl Paged {
         free.map(|free| *free = Some((unit, now, until))).is_some()
     }
 
-    /// Thread `t` has made its access, for it does something else now: takes its units out of those it holds, but for the one it held last if it
-    /// faults on its neighbour (`let_go_of`).
+    /// Thread `t` has made its access, for it does something else now: takes its units out of those it holds, but for
+    /// the one it held last if it faults on its neighbour (`let_go_of`).
     fn take_holds(&mut self, t: usize, next: Option<u32>) -> Vec<u32> {
         let newest = self.holds[t].iter().flatten().max_by_key(|(_, since, _)| *since).map(|(unit, ..)| *unit);
         let next = next.filter(|_| Rule::SpanningAccessesHoldBoth.on());

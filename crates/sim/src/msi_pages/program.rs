@@ -151,7 +151,8 @@ impl Maker<'_> {
         vec![Op::Lock(lock), Op::Read(element), Op::WriteNext(element), Op::Unlock(lock)]
     }
 
-    /// An access to the last element of a page and the first of the next. The counters are spared: they are the last page's last.
+    /// An access to the last element of a page and the first of the next. The counters are spared: they are the last
+    /// page's last.
     fn span(&mut self) -> Vec<Op> {
         let pages = (self.program.shape.elements - self.counters).div_ceil(self.page_elements);
         let Some(before) = pages.checked_sub(1).filter(|before| *before > 0) else { return Vec::new() };
@@ -159,8 +160,8 @@ impl Maker<'_> {
         vec![if self.below(3) == 0 { Op::ReadSpan(element) } else { Op::WriteSpan(element, self.value()) }]
     }
 
-    /// The threads go one after the other, several times: each stores to an element of its own, waits until the first element says that it is its
-    /// turn, and hands over. All is on one page.
+    /// The threads go one after the other, several times: each stores to an element of its own, waits until the first
+    /// element says that it is its turn, and hands over. All is on one page.
     fn hand_over(&mut self) {
         let places = self.places();
         for round in 0..3 {

@@ -1,10 +1,11 @@
 //! What happens next in a cluster: what is due first in virtual time, or what a [`Schedule`] says.
 //!
-//! A schedule leaves time out. Each thread and each message has a rank; what may go on and has the highest rank goes on. The schedule names
-//! events at which that is put behind everything else: a thread stops in the middle of what it does until all others wait, a
-//! message stays on its way. So a handful of delays reaches orders that need hundreds of lucky delays in virtual time, and all
-//! orders with so few of them can be gone through (after S. Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs",
-//! ASPLOS 2010, and M. Emmi et al., "Delay-Bounded Scheduling", POPL 2011).
+//! A schedule leaves time out. Each thread and each message has a rank; what may go on and has the highest rank goes
+//! on. The schedule names events at which that is put behind everything else: a thread stops in the middle of what it
+//! does until all others wait, a message stays on its way. So a handful of delays reaches orders that need hundreds of
+//! lucky delays in virtual time, and all orders with so few of them can be gone through (after S. Burckhardt et al., "A
+//! Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010, and M. Emmi et al., "Delay-Bounded
+//! Scheduling", POPL 2011).
 
 use super::cluster::Event;
 use comem_protocol::ids::NodeId;
@@ -19,7 +20,8 @@ pub struct Schedule {
     pub prompt: bool,
     /// The node whose threads go before those of all others; the nodes after it follow.
     pub first: usize,
-    /// Which events, counted from 0, are put behind everything else, in ascending order. A number that stands there twice puts off two.
+    /// Which events, counted from 0, are put behind everything else, in ascending order. A number that stands there
+    /// twice puts off two.
     pub delays: Vec<u64>,
 }
 
@@ -59,7 +61,8 @@ impl Agenda {
         }
     }
 
-    /// Adds an event, which comes at a moment or, by a schedule, when its turn has come and the event `after` has happened.
+    /// Adds an event, which comes at a moment or, by a schedule, when its turn has come and the event `after` has
+    /// happened.
     pub(super) fn push(&mut self, at: Time, number: u64, after: Option<u64>, event: Event) {
         match self {
             Agenda::Timed(heap) => heap.push(Reverse(Due(at, number, event))),

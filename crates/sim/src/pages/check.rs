@@ -1,12 +1,13 @@
-//! What a read must return: in a program without races the writes of a word are in one order, and every read happens after the last of
-//! those before it.
+//! What a read must return: in a program without races the writes of a word are in one order, and every read happens
+//! after the last of those before it.
 //!
-//! A judge follows the program's synchronisation with vector clocks while it runs, says which value a read must return, and
-//! whether the program races after all.
+//! A judge follows the program's synchronisation with vector clocks while it runs, says which value a read must return,
+//! and whether the program races after all.
 //!
-//! Words under `scope` promise less, where a program asks for more than that: a read must return the last write if a barrier, a flag, post, signal or
-//! meeting of the writer's own, a lock that the writer held as it wrote, or their being on one node orders the two; else it may return any earlier value.
-//! Where two writes are not ordered so, either may last until a barrier has passed.
+//! Words under `scope` promise less, where a program asks for more than that: a read must return the last write if a
+//! barrier, a flag, post, signal or meeting of the writer's own, a lock that the writer held as it wrote, or their
+//! being on one node orders the two; else it may return any earlier value. Where two writes are not ordered so, either
+//! may last until a barrier has passed.
 
 mod sync_objects;
 
@@ -67,7 +68,8 @@ struct Told {
     by_barriers: Clock,
 }
 
-/// A lock that others have acquired so often while a thread waits is not given to those who wait: on their way requests meet far fewer turns.
+/// A lock that others have acquired so often while a thread waits is not given to those who wait: on their way requests
+/// meet far fewer turns.
 const TURNS_MOST: u32 = 100;
 
 /// Judges the accesses of one run.
@@ -151,7 +153,8 @@ impl Judge {
         !self.judges || value == this.value || this.scoped.as_ref().is_some_and(|s| s.torn && s.older.contains(&value))
     }
 
-    /// Whether the rules of `scope` order the last write of a word before what thread `t` does now, given that it was before.
+    /// Whether the rules of `scope` order the last write of a word before what thread `t` does now, given that it was
+    /// before.
     fn is_told(&self, t: usize, word: usize) -> bool {
         let (this, told) = (&self.words[word], &self.told[t]);
         let Some(scoped) = &this.scoped else { return true };

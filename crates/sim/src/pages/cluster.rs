@@ -1,5 +1,5 @@
-//! The cluster of nodes with pages: a network and virtual time. A seed decides how long each step of a thread takes, how long each
-//! parcel travels, which are lost, doubled or damaged.
+//! The cluster of nodes with pages: a network and virtual time. A seed decides how long each step of a thread takes,
+//! how long each parcel travels, which are lost, doubled or damaged.
 
 use super::agenda::{Agenda, Schedule};
 use super::check::Judge;
@@ -501,8 +501,8 @@ impl Cluster {
         }
     }
 
-    /// The same pages come again, long answered. The link lets no reply pass that nobody waits for; this is what the table itself
-    /// does with one, so it counts where no fetch is under way.
+    /// The same pages come again, long answered. The link lets no reply pass that nobody waits for; this is what the
+    /// table itself does with one, so it counts where no fetch is under way.
     fn late(&mut self, node: NodeId, body: &[u8]) {
         let mut out = std::mem::take(&mut self.out);
         self.nodes[node.index()].pages.active.goes_on(None);
@@ -545,7 +545,8 @@ impl Cluster {
         }
     }
 
-    /// Diffs leave: into their home's memory, or where the home is elsewhere or does not have those before them yet, as messages.
+    /// Diffs leave: into their home's memory, or where the home is elsewhere or does not have those before them yet, as
+    /// messages.
     fn put_or_send(&mut self, node: NodeId, side: &mut Outbox) {
         let takes = self.nodes[node.index()].pages.layout.takes;
         for diffs in std::mem::take(&mut self.nodes[node.index()].pages.diffs) {

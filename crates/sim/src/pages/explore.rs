@@ -123,8 +123,8 @@ impl Case {
             .unwrap_or_else(|panic| Outcome { violations: vec![panicked(panic.as_ref())], ..Outcome::default() })
     }
 
-    /// Runs all orders with up to `delays` delays, whichever node is first, with prompt messages and with late ones. The seed decides what orders do
-    /// not: which messages that nobody guards are lost, which diffs are put.
+    /// Runs all orders with up to `delays` delays, whichever node is first, with prompt messages and with late ones.
+    /// The seed decides what orders do not: which messages that nobody guards are lost, which diffs are put.
     pub fn explore(&self, seed: u64, delays: usize) -> Explored {
         let mut explored = Explored::default();
         for first in 0..self.layout.nodes {

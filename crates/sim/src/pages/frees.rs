@@ -1,4 +1,5 @@
-//! Regions that are freed while the nodes go on: by one of them, after everybody has done with it; the others hear of it.
+//! Regions that are freed while the nodes go on: by one of them, after everybody has done with it; the others hear of
+//! it.
 
 use super::layout::Layout;
 use super::memory::PAGE_WORDS;
@@ -19,8 +20,8 @@ const DONE: u64 = 9_000;
 /// Guards the word that all go on with.
 const LOCK: LockId = LockId(9_000);
 
-/// Appends to programs that end with a barrier: each thread writes some words of the last region, one of them reads some and frees it, and all
-/// count in the first region while they hear of that, and for two barriers more.
+/// Appends to programs that end with a barrier: each thread writes some words of the last region, one of them reads
+/// some and frees it, and all count in the first region while they hear of that, and for two barriers more.
 pub fn append(programs: &mut Programs, layout: &Layout, rng: &mut Rng) {
     let Some((region, _)) = layout.regions.last().filter(|_| layout.regions.len() > 1) else { return };
     let words: Vec<usize> =

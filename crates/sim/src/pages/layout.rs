@@ -16,7 +16,8 @@ pub struct Layout {
     pub threads: usize,
     /// The job's engine, `hlrc` or `scope`; regions may have the other.
     pub engine: PageEngine,
-    /// The regions, one behind the other from page 0, and whether homes notice their own writes only while others hold copies.
+    /// The regions, one behind the other from page 0, and whether homes notice their own writes only while others hold
+    /// copies.
     pub regions: Vec<(Region, bool)>,
     /// Pages of a chunk.
     pub chunk_pages: u32,
@@ -42,7 +43,8 @@ pub struct Layout {
     pub closes_early: bool,
     /// Whether pages are laid aside.
     pub idles: bool,
-    /// Whether home pages that are written again and again are compared, as few of many are, or their notes count as those of many do.
+    /// Whether home pages that are written again and again are compared, as few of many are, or their notes count as
+    /// those of many do.
     pub compares: bool,
     /// After how many questions in a row homes send pages unasked, if they do.
     pub pushes: Option<u8>,

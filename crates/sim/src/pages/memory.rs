@@ -1,8 +1,8 @@
 //! A node's memory of pages, as separate steps: an access looks at the page table, and a store is made a step later.
 //!
-//! Every call of [`PageMemory`] begins with a moment in which the threads of the node go on, by the seed's choice: that is how a store falls
-//! between a scan and an unmapping, or between a copy and a protection. What takes permission away waits for the
-//! stores that have passed the page table already, as a processor's shootdown of translations does.
+//! Every call of [`PageMemory`] begins with a moment in which the threads of the node go on, by the seed's choice: that
+//! is how a store falls between a scan and an unmapping, or between a copy and a protection. What takes permission away
+//! waits for the stores that have passed the page table already, as a processor's shootdown of translations does.
 //!
 //! A page has few words that count; on the wire it is as long as any.
 
@@ -33,7 +33,8 @@ enum Permit {
 #[derive(Clone, Copy, Debug)]
 struct Page {
     permit: Permit,
-    /// Where writes are noted: written since it was last clean, or never mapped. To the kernel both are pages without a protected entry.
+    /// Where writes are noted: written since it was last clean, or never mapped. To the kernel both are pages without a
+    /// protected entry.
     written: bool,
     /// Mapped before, and not discarded since.
     met: bool,
@@ -97,8 +98,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Untouched memory. With `notes` the kernel notes first writes, else they fault; with `reclaims` it now and then takes a page
-    /// table entry away.
+    /// Untouched memory. With `notes` the kernel notes first writes, else they fault; with `reclaims` it now and then
+    /// takes a page table entry away.
     pub fn new(pages: u32, threads: usize, (notes, reclaims): (bool, bool), seed: u64) -> Memory {
         let page = Page {
             permit: Permit::None,
@@ -212,7 +213,8 @@ impl Memory {
         }
     }
 
-    /// Whether a page is among those that a look for writes finds. The kernel finds all that have no protected entry, and so pages that were never mapped.
+    /// Whether a page is among those that a look for writes finds. The kernel finds all that have no protected entry,
+    /// and so pages that were never mapped.
     fn is_found(&self, page: PageNo) -> bool {
         let this = &self.pages[page as usize];
         let left_out = self.leaves_out && !this.met;

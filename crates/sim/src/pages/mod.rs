@@ -1,5 +1,5 @@
-//! Pages under virtual time: the engines `hlrc` and `scope` over a model of memory in which every access, every change of the
-//! page table, every diff and every copy is a step of its own.
+//! Pages under virtual time: the engines `hlrc` and `scope` over a model of memory in which every access, every change
+//! of the page table, every diff and every copy is a step of its own.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! A simulated node: the production state machines for pages and synchronisation around a model of memory, joined as the runtime
-//! joins them.
+//! A simulated node: the production state machines for pages and synchronisation around a model of memory, joined as
+//! the runtime joins them.
 
 mod active;
 mod effects;
@@ -201,7 +201,8 @@ impl Pages {
         units
     }
 
-    /// Another node stores its diffs into this one's memory by itself; `false`, and nothing done, where it must send them.
+    /// Another node stores its diffs into this one's memory by itself; `false`, and nothing done, where it must send
+    /// them.
     pub(super) fn put(&mut self, writer: NodeId, serial: u64, diffs: &[u8]) -> bool {
         let before = RequiredDiff { writer, serial: serial - 1 };
         let in_order = before.serial == 0 || self.home_queue.meets(&[before]);
@@ -253,7 +254,8 @@ impl Pages {
         Some(fault)
     }
 
-    /// Thread `t` asks for these pages and waits: where it asks for one unit, and no other thread could see it, that is mapped already.
+    /// Thread `t` asks for these pages and waits: where it asks for one unit, and no other thread could see it, that is
+    /// mapped already.
     pub(super) fn premap(&mut self, t: usize, runs: &[Range<PageNo>], claim: bool) {
         let ([run], Some(access)) = (runs, *self.memory.access(t)) else { return };
         let Some(at) = self.chunk_of(access.page) else { return };
@@ -263,7 +265,8 @@ impl Pages {
         }
     }
 
-    /// What a fetch asks for, read when its units are in state `Fetching`: else a notice between the two would be missed.
+    /// What a fetch asks for, read when its units are in state `Fetching`: else a notice between the two would be
+    /// missed.
     pub(super) fn needs_of(&self, fault: &Fault) -> Vec<RequiredDiff> {
         match fault {
             Fault::Fetch { home, .. } => self.needs.at(*home),

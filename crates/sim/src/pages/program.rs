@@ -1,7 +1,7 @@
 //! What the threads do to shared pages: programs without races, by name, made by seed.
 //!
-//! Words of one page belong to different threads and locks on purpose, so that several nodes write the same page at the same
-//! time.
+//! Words of one page belong to different threads and locks on purpose, so that several nodes write the same page at the
+//! same time.
 
 mod sync_objects;
 
@@ -78,7 +78,8 @@ pub type Programs = Vec<Vec<Vec<Op>>>;
 /// A family of programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// In each phase between two barriers some words are private, some under locks, some only read, some told of by flags.
+    /// In each phase between two barriers some words are private, some under locks, some only read, some told of by
+    /// flags.
     Mixed,
     /// Counters under locks that wander from node to node.
     Migratory,
@@ -166,8 +167,8 @@ impl Kind {
         all.into_iter().find(|k| k.name() == name)
     }
 
-    /// Whether `scope` keeps it right: every conflicting pair is ordered by a barrier, by a flag, post, signal or meeting of the writer's own, by critical
-    /// sections of one and the same lock, or by a wide lock.
+    /// Whether `scope` keeps it right: every conflicting pair is ordered by a barrier, by a flag, post, signal or
+    /// meeting of the writer's own, by critical sections of one and the same lock, or by a wide lock.
     pub fn is_scoped(self) -> bool {
         !matches!(self, Kind::SecondLock | Kind::LockWrc | Kind::Chain | Kind::Relay)
     }
@@ -183,8 +184,8 @@ pub struct Maker<'a> {
     rng: &'a mut Rng,
 }
 
-/// Before some of its stores a thread stores something else, and for a while or for good what the word held comes back: memory that is as it was
-/// tells nobody that it has been something else.
+/// Before some of its stores a thread stores something else, and for a while or for good what the word held comes back:
+/// memory that is as it was tells nobody that it has been something else.
 pub fn waver(programs: &mut Programs, rng: &mut Rng) {
     // Who polls a word without a lock must find in it what the program means.
     let looks = |op: &Op| matches!(op, Op::SkipIfZero(_) | Op::CondWaitIfZero(..));

@@ -69,8 +69,8 @@ impl Scenario {
         Scenario { mixed: true, ..Scenario::new(engine) }
     }
 
-    /// The families among which seeds choose. Where engines are mixed, programs may ask of a region what only `hlrc` promises: the judge knows
-    /// which regions promise less.
+    /// The families among which seeds choose. Where engines are mixed, programs may ask of a region what only `hlrc`
+    /// promises: the judge knows which regions promise less.
     fn kinds(&self) -> Vec<Kind> {
         if self.mixed {
             return Kind::ALL.into_iter().chain(Kind::WIDE).collect();

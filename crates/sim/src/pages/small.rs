@@ -150,7 +150,8 @@ fn handed() -> Vec<Vec<Op>> {
     ]
 }
 
-/// What a node wrote before a lock's token came to it, another learns that acquires the lock lazily, from a third that acquired it plainly.
+/// What a node wrote before a lock's token came to it, another learns that acquires the lock lazily, from a third that
+/// acquired it plainly.
 fn lazily() -> Vec<Vec<Op>> {
     let (lock, data, sign) = (LockId(1), word(0, 0), word(1, 0));
     let [left, ended, told, passed] = [1, 2, 3, 4].map(FlagId);
@@ -166,7 +167,8 @@ fn lazily() -> Vec<Vec<Op>> {
     ]
 }
 
-/// A node fetches two pages at once, whose home fetches the one between them from that node, writes it, and tells of that before the next barrier.
+/// A node fetches two pages at once, whose home fetches the one between them from that node, writes it, and tells of
+/// that before the next barrier.
 fn between_shared() -> Vec<Vec<Op>> {
     let told = FlagId(1);
     let mut home = vec![Op::Write(word(0, 0), 1), Op::Write(word(2, 0), 2), Op::Barrier];
@@ -225,7 +227,8 @@ fn two_locks() -> Programs {
     vec![vec![program(1), program(2)], vec![program(1), program(2)]]
 }
 
-/// While one thread fetches a page for a word that nobody writes, the node's other thread hears that the page was written.
+/// While one thread fetches a page for a word that nobody writes, the node's other thread hears that the page was
+/// written.
 fn noticed() -> Programs {
     let counts = [Op::Lock(LockId(1)), Op::Read(0), Op::WriteNext(0), Op::Unlock(LockId(1))];
     let (writes, reads) =
@@ -247,7 +250,8 @@ fn counts_in_both(who: usize) -> Vec<Op> {
     program
 }
 
-/// The home writes in each epoch what the second node reads in the next; the third hands the second a lock, and with it a word of the page.
+/// The home writes in each epoch what the second node reads in the next; the third hands the second a lock, and with it
+/// a word of the page.
 fn sent() -> Vec<Vec<Op>> {
     let (mut home, mut reader, mut other) = (Vec::new(), Vec::new(), Vec::new());
     let counts = [Op::Lock(LockId(1)), Op::Read(1), Op::WriteNext(1), Op::Unlock(LockId(1))];
@@ -342,8 +346,8 @@ fn two_flags() -> Vec<Vec<Op>> {
     ]
 }
 
-/// Two threads of a node hand a lock back and forth; one of the other node wants it once. For times that a seed gives: in an order where a message is late
-/// there may be any number of turns.
+/// Two threads of a node hand a lock back and forth; one of the other node wants it once. For times that a seed gives:
+/// in an order where a message is late there may be any number of turns.
 pub fn in_turn(ways: Ways) -> Case {
     let long = vec![Op::Read(0); 8];
     let turns =
@@ -358,7 +362,8 @@ pub fn in_turn(ways: Ways) -> Case {
     }
 }
 
-/// Two nodes write a page each and raise one flag, the second no higher than it is; the third, which has copies, waits for what the first has raised it to.
+/// Two nodes write a page each and raise one flag, the second no higher than it is; the third, which has copies, waits
+/// for what the first has raised it to.
 fn two_raisers() -> Vec<Vec<Op>> {
     let (flag, pages) = (FlagId(1), [word(0, 0), word(1, 0)]);
     let (reads, pass) = (pages.map(Op::Read), |lock| [Op::Lock(LockId(lock)), Op::Unlock(LockId(lock))]);
@@ -394,7 +399,8 @@ fn neighbours() -> Vec<Vec<Op>> {
     ]
 }
 
-/// Words of one page under two locks, which three nodes take in different orders; each writes a word of its own between.
+/// Words of one page under two locks, which three nodes take in different orders; each writes a word of its own
+/// between.
 fn two_of_three() -> Vec<Vec<Op>> {
     let program = |me: usize| {
         let mut program = Vec::new();
@@ -435,8 +441,8 @@ fn steady(writer: usize) -> Vec<Vec<Op>> {
     if writer == 0 { vec![writes, reads] } else { vec![reads, writes] }
 }
 
-/// The home writes a word in each epoch, and another node reads it; in one it changes another word, which ends as it was. Meanwhile a third node reads that
-/// for the first time.
+/// The home writes a word in each epoch, and another node reads it; in one it changes another word, which ends as it
+/// was. Meanwhile a third node reads that for the first time.
 fn waves_and_ends() -> Vec<Vec<Op>> {
     let mut programs = vec![Vec::new(), Vec::new(), Vec::new()];
     for epoch in 1..4 {

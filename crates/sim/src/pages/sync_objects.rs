@@ -1,4 +1,5 @@
-//! A thread's side of semaphores, condition variables, reader-writer locks and barriers of some threads, as the runtime's threads call them.
+//! A thread's side of semaphores, condition variables, reader-writer locks and barriers of some threads, as the
+//! runtime's threads call them.
 
 use super::check::Judge;
 use super::node::Node;
@@ -72,7 +73,8 @@ impl Node {
         }
     }
 
-    /// Begins to ask for something, sees whether the answer has come, and awaits the diffs of home pages that it announced; `None` when all that is done.
+    /// Begins to ask for something, sees whether the answer has come, and awaits the diffs of home pages that it
+    /// announced; `None` when all that is done.
     fn obtains(
         &mut self,
         t: usize,

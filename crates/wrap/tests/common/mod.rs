@@ -9,8 +9,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
 
-/// The directory with the command, both libraries and the examples, in the profile of this test. (Cargo builds no shared library,
-/// and no other package's binary, for tests.)
+/// The directory with the command, both libraries and the examples, in the profile of this test. (Cargo builds no
+/// shared library, and no other package's binary, for tests.)
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

@@ -1,7 +1,7 @@
 //! The baseline: two processes with a plain UDP socket each, one asking, one answering, with Comem's way of waiting.
 //!
-//! The answering side also takes part in what is measured: a datagram may ask it to pass barriers or to take a lock. Whole
-//! pages, and long runs of them, are asked for and sent as cheaply as plain sockets can ([`bulk`]).
+//! The answering side also takes part in what is measured: a datagram may ask it to pass barriers or to take a lock.
+//! Whole pages, and long runs of them, are asked for and sent as cheaply as plain sockets can ([`bulk`]).
 
 use crate::shared::bulk;
 use std::io;

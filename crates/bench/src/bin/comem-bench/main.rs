@@ -1,7 +1,7 @@
 //! Comem's benchmarks: each compares one thing with its baseline, in turn within one run, and reports the ratio.
 //!
-//! `comem-bench SUBJECT` starts itself as the nodes of a job (`comem run … comem-bench node …`) or starts workloads, and
-//! prints a Markdown table: medians, ratio with quartiles, how often, and the aim.
+//! `comem-bench SUBJECT` starts itself as the nodes of a job (`comem run … comem-bench node …`) or starts workloads,
+//! and prints a Markdown table: medians, ratio with quartiles, how often, and the aim.
 
 mod access;
 mod echo;

@@ -1,9 +1,9 @@
 //! The side of a benchmark that runs as the nodes of a job.
 //!
 //! Node 0 measures, block by block: so many operations of Comem, then so many exchanges of plain datagrams, so that
-//! whatever disturbs the machine disturbs both. Node 1's thread blocks in a plain socket meanwhile: what node 0 reads is
-//! answered by node 1's service thread, as in a program that computes. Each node keeps to one core. Node 0 prints the
-//! blocks' medians as one line of JSON.
+//! whatever disturbs the machine disturbs both. Node 1's thread blocks in a plain socket meanwhile: what node 0 reads
+//! is answered by node 1's service thread, as in a program that computes. Each node keeps to one core. Node 0 prints
+//! the blocks' medians as one line of JSON.
 
 use crate::access;
 use crate::echo::{Peer, Request, Wait};

@@ -30,16 +30,16 @@
 //! | in I, fetching | wait for the grant on its way | (never) | confirm, and void the fetch |
 //!
 //! A sharer's copy may still be on its way when the home already counts it; so the home asks for the bytes, be it for
-//! another sharer or for a new owner, only from the *keeper*: the sharer that certainly has them (the last owner, or the
-//! home itself once its own copy has come).
+//! another sharer or for a new owner, only from the *keeper*: the sharer that certainly has them (the last owner, or
+//! the home itself once its own copy has come).
 //!
 //! Data of a voided fetch may satisfy the one access that asked for it (that access was under way when the home
 //! ordered it before the invalidation) and nobody else's. A granted unit is *reserved* until the
 //! thread that asked has made its access, so that two nodes cannot steal it from each other for ever; a
 //! *pinned* unit stays until the range access ends.
 //!
-//! A node that has no room gives copies back ([`Unit::give_back`]): `GiveBack`, with the bytes of a copy in M or of the keeper's, is answered by
-//! `GiveBackDone`, and the copy serves what the home asks until then.
+//! A node that has no room gives copies back ([`Unit::give_back`]): `GiveBack`, with the bytes of a copy in M or of the
+//! keeper's, is answered by `GiveBackDone`, and the copy serves what the home asks until then.
 //!
 //! [`unit`] is the side of the cache, [`directory`] the side of the home; [`residency`] says how long a page stays.
 

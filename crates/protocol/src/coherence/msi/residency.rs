@@ -1,19 +1,22 @@
 //! How long a page stays with the thread that it came for, while others want it.
 //!
-//! A page that came is mapped, and its thread tries its access again. Nothing tells the node that the access was made, so the page
-//! stays for a short time, or until the thread faults elsewhere. An access may need two pages (it spans both, or an instruction
-//! loads from one and stores to the other), and on a slow network the first is gone before the second is there; where all nodes do
-//! so at the same pace, none ever has both. So the time doubles with each further fault of one instruction on two units in turn, and is
-//! up to twice as long as that, on each node differently: one of them has both pages in the end.
+//! A page that came is mapped, and its thread tries its access again. Nothing tells the node that the access was made,
+//! so the page stays for a short time, or until the thread faults elsewhere. An access may need two pages (it spans
+//! both, or an instruction loads from one and stores to the other), and on a slow network the first is gone before the
+//! second is there; where all nodes do so at the same pace, none ever has both. So the time doubles with each further
+//! fault of one instruction on two units in turn, and is up to twice as long as that, on each node differently: one of
+//! them has both pages in the end.
 
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use crate::time::Span;
 
-/// A granted unit stays at most so long while others want it, if it is the first or the second that its access faulted on.
+/// A granted unit stays at most so long while others want it, if it is the first or the second that its access faulted
+/// on.
 pub const HOLD: Span = Span::from_us(60);
 
-/// Times that it doubles: a thread that computes after its access, and faults nowhere, keeps its pages from others for as long.
+/// Times that it doubles: a thread that computes after its access, and faults nowhere, keeps its pages from others for
+/// as long.
 const DOUBLINGS_MAX: u32 = 6;
 
 /// What a thread's last faults tell of the access that it is in.

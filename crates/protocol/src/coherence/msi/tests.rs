@@ -28,7 +28,8 @@ impl UnitMemory for Memory {
     }
 }
 
-/// All nodes ask for a unit that its home uses: each answer made the next from within, and a fault handler's stack took 230 of them.
+/// All nodes ask for a unit that its home uses: each answer made the next from within, and a fault handler's stack took
+/// 230 of them.
 #[test]
 fn requests_that_have_queued_up_take_no_stack() {
     let all = || {

@@ -123,8 +123,9 @@ impl Unit {
         Begin::Wait
     }
 
-    /// Asks for a copy that is likely to be read next, for thread `slot`, if the home is elsewhere and nothing goes on around the unit; whether it did. The copy
-    /// is not kept for anybody, and none comes where it is invalidated on its way.
+    /// Asks for a copy that is likely to be read next, for thread `slot`, if the home is elsewhere and nothing goes on
+    /// around the unit; whether it did. The copy is not kept for anybody, and none comes where it is invalidated on its
+    /// way.
     pub fn fetch_ahead(&mut self, cx: &mut Context<'_>, slot: Slot) -> bool {
         if cx.me == cx.home || self.copy != Copy::Invalid || self.activity.is_some() {
             return false;

@@ -1,7 +1,7 @@
 //! A home's queue: which diffs of which node have been applied, and what waits until it can be done.
 //!
-//! Diffs of one node are applied in the order of their serials, or an older one could undo a newer. A fetch waits until the diffs that it
-//! names have been applied; so do diffs that name others, which are of pages that came with a token
+//! Diffs of one node are applied in the order of their serials, or an older one could undo a newer. A fetch waits until
+//! the diffs that it names have been applied; so do diffs that name others, which are of pages that came with a token
 //! ([`piggyback`](super::piggyback)). What a node in a later epoch sends waits until this node has come as far: homes
 //! may have changed.
 

@@ -7,12 +7,13 @@
 //! The *main* log is that of the job's engine; the *other* comes into being when the node hears of a region that needs
 //! it. While there is none, nothing more is told than if there could be none.
 //!
-//! Under `scope` a lock can be *wide* for the rest of the epoch: its releases tell, in a second blob, all that the node has written and
-//! has learnt by such blobs, as `hlrc` would. A lock becomes wide by a release-consistent release or a lazy acquire, the two
-//! primitives that Brazos adds to scope consistency (Speight and Bennett, USENIX Windows NT 1997, section 3.3), and on a node that
-//! acquires it when it was wide before. On a node that has acquired it lazily it stays wide in later epochs. A token that has come without everything is
-//! *narrow* here, until a lazy acquire has asked for the rest ([`catch_up`](crate::sync::lock::Locks::catch_up)), which is told as of [`Scope::All`]: where it
-//! goes on with everything that this node has to tell, it says that this is not all.
+//! Under `scope` a lock can be *wide* for the rest of the epoch: its releases tell, in a second blob, all that the node
+//! has written and has learnt by such blobs, as `hlrc` would. A lock becomes wide by a release-consistent release or a
+//! lazy acquire, the two primitives that Brazos adds to scope consistency (Speight and Bennett, USENIX Windows NT 1997,
+//! section 3.3), and on a node that acquires it when it was wide before. On a node that has acquired it lazily it stays
+//! wide in later epochs. A token that has come without everything is *narrow* here, until a lazy acquire has asked for
+//! the rest ([`catch_up`](crate::sync::lock::Locks::catch_up)), which is told as of [`Scope::All`]: where it goes on
+//! with everything that this node has to tell, it says that this is not all.
 
 use super::PageEngine;
 use super::notice_log::{IntervalClock, NoticeLog, NoticeScope};
@@ -37,7 +38,8 @@ pub struct IntervalState {
     other: Option<Box<NoticeLog>>,
     /// Under `scope`: the wide locks.
     wide: BTreeSet<Scope>,
-    /// Locks that threads of this node acquire lazily. Their tokens are wanted, and come, before a thread asks, so they are wide in every epoch.
+    /// Locks that threads of this node acquire lazily. Their tokens are wanted, and come, before a thread asks, so they
+    /// are wide in every epoch.
     lazy: BTreeSet<Scope>,
     serials: BTreeMap<NodeId, u64>,
     /// This node has said at a barrier what it wrote, and the barrier is not open yet.
@@ -122,9 +124,9 @@ impl IntervalState {
         self.arrived
     }
 
-    /// Whether an interval may close now. Between a node's arrival at a barrier and the barrier's opening none may: what it closed
-    /// would be told to nobody (the arrival has left, and who is past the barrier takes no notices of the old epoch), but a home
-    /// would believe that its copies elsewhere had been ended.
+    /// Whether an interval may close now. Between a node's arrival at a barrier and the barrier's opening none may:
+    /// what it closed would be told to nobody (the arrival has left, and who is past the barrier takes no notices of
+    /// the old epoch), but a home would believe that its copies elsewhere had been ended.
     pub fn may_close(&self) -> bool {
         !self.arrived || !Rule::NothingClosesAfterArrival.on()
     }
@@ -144,8 +146,9 @@ impl IntervalState {
         self.main.beyond(seen)
     }
 
-    /// Whether these tokens, which no thread had asked for, come from beyond the barrier at which this node is: what they tell is of an epoch
-    /// that has not begun here, so they wait until it has. (Tokens from before it do not wait: somebody else may need them to come to the barrier.)
+    /// Whether these tokens, which no thread had asked for, come from beyond the barrier at which this node is: what
+    /// they tell is of an epoch that has not begun here, so they wait until it has. (Tokens from before it do not wait:
+    /// somebody else may need them to come to the barrier.)
     pub fn are_ahead(&self, tokens: &[u8]) -> bool {
         let is_ahead = |said: &[u8]| write_notices::epoch(said) == Some(self.at.epoch.wrapping_add(1));
         Rule::TokensWaitForTheBarrier.on()
@@ -179,7 +182,8 @@ impl IntervalState {
         }
     }
 
-    /// So many closes are over: what was written before a release at an earlier moment is in the intervals that have ended.
+    /// So many closes are over: what was written before a release at an earlier moment is in the intervals that have
+    /// ended.
     pub fn closes_are_over(&mut self, closes: IntervalMark) {
         self.at.over = closes;
     }
@@ -201,12 +205,14 @@ impl IntervalState {
         self.at.interval = intervals;
     }
 
-    /// Whether it can be told to anybody in so many bytes, whatever the lock, what there is to tell; an interval more is.
+    /// Whether it can be told to anybody in so many bytes, whatever the lock, what there is to tell; an interval more
+    /// is.
     pub fn fits(&self, bytes: usize) -> bool {
         self.other.is_none() && !self.main.is_scoped() && (self.main.len() + 1) * ENTRY_BYTES <= bytes
     }
 
-    /// Makes a lock wide before a release-consistent release, so that it tells of everything. Under `hlrc` every lock is.
+    /// Makes a lock wide before a release-consistent release, so that it tells of everything. Under `hlrc` every lock
+    /// is.
     pub fn require_full_notices(&mut self, lock: LockId) {
         self.wide.insert(Scope::Lock(lock));
     }
@@ -217,7 +223,8 @@ impl IntervalState {
         self.lazy.insert(Scope::Lock(lock));
     }
 
-    /// Whether the token of a lock, which a thread of this node has acquired lazily, came without everything: then the other nodes must be asked for it.
+    /// Whether the token of a lock, which a thread of this node has acquired lazily, came without everything: then the
+    /// other nodes must be asked for it.
     pub fn has_partial_notices(&self, lock: LockId) -> bool {
         let mut books = std::iter::once(&self.main).chain(self.other.as_deref());
         Rule::LazyAcquiresCatchUp.on() && books.any(|log| log.has_partial_notices(Scope::Lock(lock)))
@@ -238,8 +245,9 @@ impl IntervalState {
         }
     }
 
-    /// A release of `scope` at some moment, after the interval was closed: appends what an acquirer with this knowledge lacks; nothing where all locks tell
-    /// the same and it lacks nothing. What was written after the release is left out where that makes a difference, under `scope`.
+    /// A release of `scope` at some moment, after the interval was closed: appends what an acquirer with this knowledge
+    /// lacks; nothing where all locks tell the same and it lacks nothing. What was written after the release is left
+    /// out where that makes a difference, under `scope`.
     pub fn encode_notices(&mut self, (scope, released): (Scope, IntervalMark), knowledge: &[u8], out: &mut Vec<u8>) {
         if self.is_alike() && self.main.is_all_seen(self.at.epoch, knowledge) {
             return;
@@ -305,8 +313,9 @@ impl IntervalState {
         self.logs().for_each(|log| log.arrive(at, out));
     }
 
-    /// Behind that: threads of this node go on until the barrier opens. So no home may move then, since what they write meanwhile to pages that move away from here
-    /// would be lost. It is a blob without entries, as no other arrival has.
+    /// Behind that: threads of this node go on until the barrier opens. So no home may move then, since what they write
+    /// meanwhile to pages that move away from here would be lost. It is a blob without entries, as no other arrival
+    /// has.
     pub fn keep_homes(&self, out: &mut Vec<u8>) {
         WriteNotices::default().encode_notices(WhichLog::Main, self.at.epoch, &VectorTime::new(), out);
     }
@@ -316,8 +325,8 @@ impl IntervalState {
         self.homes_stay
     }
 
-    /// The barrier is open, and `notices` is what all nodes said. Gives all their entries, and of each whether its pages must be
-    /// invalidated here; a new epoch has begun.
+    /// The barrier is open, and `notices` is what all nodes said. Gives all their entries, and of each whether its
+    /// pages must be invalidated here; a new epoch has begun.
     ///
     /// # Errors
     /// When no node would have said it.

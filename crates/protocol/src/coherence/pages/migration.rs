@@ -1,13 +1,15 @@
-//! Which units migrate at a barrier: one that a single node wrote in the epoch, and still holds, gets that node for its home.
+//! Which units migrate at a barrier: one that a single node wrote in the epoch, and still holds, gets that node for its
+//! home.
 //!
-//! The writer's copy is the newest then: it was whole when it was fetched, nobody else wrote since, and the notices of the barrier
-//! end no copy of a page that its holder alone wrote. So nothing is sent: every node has the notices of all and decides alike.
-//! (JIAJIA's home migration; Nautilus: section 4.)
+//! The writer's copy is the newest then: it was whole when it was fetched, nobody else wrote since, and the notices of
+//! the barrier end no copy of a page that its holder alone wrote. So nothing is sent: every node has the notices of all
+//! and decides alike. (JIAJIA's home migration; Nautilus: section 4.)
 //!
-//! A unit that several nodes wrote is *contested* for a while. In programs whose nodes have rows or blocks of their own in one page, some epochs see
-//! but one of them write, and in the next the old home would have to fetch what it had. So one of the writers is the unit's *keeper*, and
-//! the home moves to no other node meanwhile. Who copies a page that others write too has more to do than its home: twins,
-//! comparisons, diffs, and the copy again. The keepers share this evenly; what one node had initialised would stay there else.
+//! A unit that several nodes wrote is *contested* for a while. In programs whose nodes have rows or blocks of their own
+//! in one page, some epochs see but one of them write, and in the next the old home would have to fetch what it had. So
+//! one of the writers is the unit's *keeper*, and the home moves to no other node meanwhile. Who copies a page that
+//! others write too has more to do than its home: twins, comparisons, diffs, and the copy again. The keepers share this
+//! evenly; what one node had initialised would stay there else.
 
 use super::wire::Entry;
 use super::{PageNo, push_range};
@@ -18,12 +20,14 @@ use std::ops::Range;
 
 /// For so many epochs after several nodes wrote a unit it is contested.
 const CONTESTED_EPOCHS: u32 = 8;
-/// Pages so close to each other have the same keeper where they have the same writers: neighbours are mapped and asked for together.
+/// Pages so close to each other have the same keeper where they have the same writers: neighbours are mapped and asked
+/// for together.
 const SAME_KEEPER_PAGES: u32 = 16;
 /// When so many units are remembered, those are forgotten whose time is over.
 const REMEMBERED_MAX: usize = 1 << 16;
 
-/// One entry's word about one unit. Sorted, all that is said of a unit stands together, the last word of its last writer at the end.
+/// One entry's word about one unit. Sorted, all that is said of a unit stands together, the last word of its last
+/// writer at the end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Written {
     page: PageNo,
@@ -58,8 +62,8 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// From the entries of all nodes at the barrier that ends `epoch`: which pages (whole units) migrate, and the node that becomes their home.
-    /// `unit_of` gives the unit around a page, `None` where homes stay.
+    /// From the entries of all nodes at the barrier that ends `epoch`: which pages (whole units) migrate, and the node
+    /// that becomes their home. `unit_of` gives the unit around a page, `None` where homes stay.
     pub fn decide(
         &mut self,
         epoch: u32,
@@ -115,8 +119,9 @@ impl Migration {
     }
 }
 
-/// Appends what an entry says, unit by unit. Where regions lie side by side a run goes over several, and may have been cut in the midst of a unit on its
-/// way ([`wire`](super::wire)); then its entry has two words about that unit, which are alike.
+/// Appends what an entry says, unit by unit. Where regions lie side by side a run goes over several, and may have been
+/// cut in the midst of a unit on its way ([`wire`](super::wire)); then its entry has two words about that unit, which
+/// are alike.
 fn list(entry: &Entry, mut unit_of: impl FnMut(PageNo) -> Option<Range<PageNo>>, written: &mut Vec<Written>) {
     let (writer, interval) = (entry.writer, entry.interval);
     for group in &entry.groups {

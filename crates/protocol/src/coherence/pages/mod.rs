@@ -1,9 +1,10 @@
 //! Home-based multiple-writer coherence for pages: what the engines `hlrc` and `scope` share.
 //!
-//! Every unit (2^k pages) has a *home*, which keeps its newest copy. Other nodes fetch copies, write to them freely, and send
-//! *diffs* to the home: the bytes that changed since the *twin* was made. An *interval* of a node ends when a release becomes visible
-//! to another node; the pages written in it become *write notices*, which travel with the release, and whoever acquires invalidates
-//! its copies of them. (HLRC: section 2.2; Nautilus: section 2.1, after JIAJIA's lock-based protocol.)
+//! Every unit (2^k pages) has a *home*, which keeps its newest copy. Other nodes fetch copies, write to them freely,
+//! and send *diffs* to the home: the bytes that changed since the *twin* was made. An *interval* of a node ends when a
+//! release becomes visible to another node; the pages written in it become *write notices*, which travel with the
+//! release, and whoever acquires invalidates its copies of them. (HLRC: section 2.2; Nautilus: section 2.1, after
+//! JIAJIA's lock-based protocol.)
 //!
 //! The two engines differ in which notices an acquire brings, and in that alone ([`write_notices`]): under `hlrc` all
 //! that happened before the release (vector timestamps), under `scope` those of the critical sections of the same lock.
@@ -19,19 +20,21 @@
 //!
 //! # Versions
 //!
-//! Each node numbers the diff messages that it sends to each home: their *serial*. The home applies them in this order. A notice says
-//! which serial at the page's home holds its bytes; a fetch says which serials must have been applied before the answer, and the
-//! home answers when they have. So nobody waits for acknowledgements of diffs.
+//! Each node numbers the diff messages that it sends to each home: their *serial*. The home applies them in this order.
+//! A notice says which serial at the page's home holds its bytes; a fetch says which serials must have been applied
+//! before the answer, and the home answers when they have. So nobody waits for acknowledgements of diffs.
 //!
 //! # Offers
 //!
-//! Where nodes can read each other's memory (shared memory, RDMA), a home *offers* units: who wants one marks it as *taken* and copies it, and
-//! nobody at the home is asked or interrupted. That is what a `get` is for DSZOOM (its section 3). The home looks at the marks before it
-//! looks for its own writes; decision 0014 says why that is soon enough.
+//! Where nodes can read each other's memory (shared memory, RDMA), a home *offers* units: who wants one marks it as
+//! *taken* and copies it, and nobody at the home is asked or interrupted. That is what a `get` is for DSZOOM (its
+//! section 3). The home looks at the marks before it looks for its own writes; decision 0014 says why that is soon
+//! enough.
 //!
 //! # Pushes
 //!
-//! Where they cannot, a home sends pages that it has written to the nodes that would ask for them, before it arrives at a barrier ([`push`]).
+//! Where they cannot, a home sends pages that it has written to the nodes that would ask for them, before it arrives at
+//! a barrier ([`push`]).
 //!
 //! Pages of a critical section come with the lock's token from whoever has held it ([`piggyback`]).
 //!
@@ -41,8 +44,8 @@
 //!
 //! # Epochs
 //!
-//! A barrier of all threads begins a new *epoch*. Then every node has seen every notice, so they are forgotten, and homes may
-//! migrate. What a node in a later epoch asks is answered when the asked node has come as far.
+//! A barrier of all threads begins a new *epoch*. Then every node has seen every notice, so they are forgotten, and
+//! homes may migrate. What a node in a later epoch asks is answered when the asked node has come as far.
 
 pub mod atomic;
 pub mod fetch_batch;
@@ -79,8 +82,8 @@ pub const PAGE_BYTES: usize = 4096;
 pub const CHUNK_PAGES: u32 = 512;
 /// Most pages of a unit.
 pub const UNIT_PAGES_MAX: u32 = 256;
-/// A gap of so many pages between two that are looked at for writes costs about as much to be looked at along (4 to 8 ns a page) as a call of its own behind it (1.0
-/// to 1.2 us).
+/// A gap of so many pages between two that are looked at for writes costs about as much to be looked at along (4 to 8
+/// ns a page) as a call of its own behind it (1.0 to 1.2 us).
 pub const GAP_LOOK: u32 = 128;
 
 /// The engines for pages, as users choose them.
@@ -154,8 +157,8 @@ pub trait PageMemory {
     /// Whether the first store to a readable page is noted silently ([`PageMemory::collect`] finds it) instead of
     /// raising a fault. Then every valid copy needs a twin from the beginning.
     fn notes_writes(&self) -> bool;
-    /// How many pages a home maps together, as far as others have no copies of them: where each stretch with permissions of its own costs
-    /// something that there is too little of.
+    /// How many pages a home maps together, as far as others have no copies of them: where each stretch with
+    /// permissions of its own costs something that there is too little of.
     fn mapped_together(&self) -> u32 {
         1
     }
@@ -163,8 +166,8 @@ pub trait PageMemory {
     fn map_read(&mut self, pages: Range<PageNo>);
     /// Lets threads load and store; where writes are noted, the pages count as written.
     fn map_write(&mut self, pages: Range<PageNo>);
-    /// Makes mapped pages readable only and clean. When this returns, earlier stores are visible in the service view, and
-    /// no later one goes unnoticed.
+    /// Makes mapped pages readable only and clean. When this returns, earlier stores are visible in the service view,
+    /// and no later one goes unnoticed.
     fn protect(&mut self, pages: Range<PageNo>);
     /// Takes the pages from the threads. What was written stays noted.
     fn unmap(&mut self, pages: Range<PageNo>);
@@ -172,8 +175,8 @@ pub trait PageMemory {
     fn unmap_all(&mut self, runs: &[Range<PageNo>]) {
         runs.iter().for_each(|run| self.unmap(run.clone()));
     }
-    /// Where writes are noted: appends the pages that were written since they were last clean, and leaves them so. Of pages that are not mapped it says
-    /// all that there is to say until they are mapped again.
+    /// Where writes are noted: appends the pages that were written since they were last clean, and leaves them so. Of
+    /// pages that are not mapped it says all that there is to say until they are mapped again.
     fn written(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>);
     /// Where writes are noted: appends the pages that were written since they were last clean, and makes them clean,
     /// protected if they are mapped.
@@ -181,7 +184,8 @@ pub trait PageMemory {
     /// What is written to these pages concerns nobody until they are mapped or protected again: who looks where
     /// something was written may leave them out.
     fn untrack(&mut self, _pages: Range<PageNo>) {}
-    /// Mapped pages concern somebody again: what was written to them and not collected is found, however long ago that was.
+    /// Mapped pages concern somebody again: what was written to them and not collected is found, however long ago that
+    /// was.
     fn track(&mut self, _pages: Range<PageNo>) {}
     /// A few words of the unit, whatever is being written there: if they change, the unit was written.
     fn sample(&mut self, _unit: Range<PageNo>) -> u32 {
@@ -195,13 +199,13 @@ pub trait PageMemory {
     fn offer(&mut self, _pages: Range<PageNo>) {}
     /// Who wants these pages must ask again.
     fn withdraw(&mut self, _pages: Range<PageNo>) {}
-    /// Whether another node has begun to copy the unit that begins at this page since the last such question. Where the answer is no, whoever
-    /// begins later finds every store that was made before.
+    /// Whether another node has begun to copy the unit that begins at this page since the last such question. Where the
+    /// answer is no, whoever begins later finds every store that was made before.
     fn was_taken(&mut self, _unit: PageNo) -> bool {
         false
     }
-    /// `node` claims the unit that begins at this page, of which `home` is the home by its region's layout, in the table that says who has: gives whose it is. `None` where there is
-    /// no such table: then `home` alone decides.
+    /// `node` claims the unit that begins at this page, of which `home` is the home by its region's layout, in the
+    /// table that says who has: gives whose it is. `None` where there is no such table: then `home` alone decides.
     fn claim(&mut self, _home: NodeId, _unit: PageNo, _node: NodeId) -> Option<NodeId> {
         None
     }
@@ -217,15 +221,16 @@ pub trait PageMemory {
     fn copy_twin(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> bool;
     /// Drops the unit's twin, if there is one.
     fn drop_twin(&mut self, unit: Range<PageNo>);
-    /// Appends what differs from the twin, exact to the byte, and brings the twin up to date; gives the number of bytes changed.
+    /// Appends what differs from the twin, exact to the byte, and brings the twin up to date; gives the number of bytes
+    /// changed.
     fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize;
     /// Brings the unit's twin up to date; whether anything differed.
     fn update_twin(&mut self, unit: Range<PageNo>) -> bool {
         self.diff(unit, &mut Vec::new()) > 0
     }
-    /// Stores what differs from the twin, exact to the byte, into the memory of the unit's home on this host, and brings the twin up to date; `changed` is
-    /// told of each page that changed, and where. Gives the number of bytes changed; `None`, and nothing done, where the home's
-    /// memory cannot be written.
+    /// Stores what differs from the twin, exact to the byte, into the memory of the unit's home on this host, and
+    /// brings the twin up to date; `changed` is told of each page that changed, and where. Gives the number of bytes
+    /// changed; `None`, and nothing done, where the home's memory cannot be written.
     fn put(
         &mut self,
         _home: NodeId,
@@ -246,7 +251,8 @@ pub trait PageMemory {
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>);
     /// Replaces the pages' bytes; nobody can see them meanwhile.
     fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]);
-    /// [`PageMemory::install`] and [`PageMemory::make_twin`] in one, for whole units of so many pages, which may be `many`.
+    /// [`PageMemory::install`] and [`PageMemory::make_twin`] in one, for whole units of so many pages, which may be
+    /// `many`.
     fn install_with_twins(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], many: bool) {
         let units = pages.step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
         for (first, bytes) in units {
@@ -254,13 +260,14 @@ pub trait PageMemory {
             self.make_twin(first..first + unit_pages, many);
         }
     }
-    /// Where that is one step: gives pages that have no memory here, whole units of so many pages, these bytes, makes twins if they are wanted, and does
-    /// [`PageMemory::map_read`]. They may be among `many`. `false`: nothing was done.
+    /// Where that is one step: gives pages that have no memory here, whole units of so many pages, these bytes, makes
+    /// twins if they are wanted, and does [`PageMemory::map_read`]. They may be among `many`. `false`: nothing was
+    /// done.
     fn fill(&mut self, _pages: Range<PageNo>, _unit_pages: u32, _bytes: &[u8], _twins: bool, _many: bool) -> bool {
         false
     }
-    /// Brings a copy up to date that stayed mapped: what in `bytes` differs from the unit's twin is stored to the unit and to the twin, and nothing
-    /// else.
+    /// Brings a copy up to date that stayed mapped: what in `bytes` differs from the unit's twin is stored to the unit
+    /// and to the twin, and nothing else.
     fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]);
     /// Gives the pages' memory back: they are unmapped and nobody needs their bytes here any more.
     fn discard(&mut self, pages: Range<PageNo>);
@@ -318,8 +325,8 @@ pub struct Tally {
 /// How far apart epochs are at most that meet while a message is on its way.
 const EPOCHS_NEAR: u32 = 1 << 16;
 
-/// Whether an epoch comes soon after another. They are counted in 32 bits, which barriers alone use up in half a day; and what is kept may be of any age, so an
-/// epoch that is far from another is no later one.
+/// Whether an epoch comes soon after another. They are counted in 32 bits, which barriers alone use up in half a day;
+/// and what is kept may be of any age, so an epoch that is far from another is no later one.
 fn is_later(epoch: u32, other: u32) -> bool {
     (1..=EPOCHS_NEAR).contains(&epoch.wrapping_sub(other))
 }

@@ -203,7 +203,8 @@ impl NoticeLog {
         !self.is_scoped() && self.notices.covers(writer, interval)
     }
 
-    /// A release has told of an entry: takes it in; whether its pages must be invalidated here. Then its needs are added to `needs`.
+    /// A release has told of an entry: takes it in; whether its pages must be invalidated here. Then its needs are
+    /// added to `needs`.
     pub(super) fn apply_notices(
         &mut self,
         me: NodeId,

@@ -1,4 +1,5 @@
-//! The page table of one chunk: every transition of a unit's state, with its page table entry and its twin, in one function.
+//! The page table of one chunk: every transition of a unit's state, with its page table entry and its twin, in one
+//! function.
 //!
 //! | state | in memory | a load | a store |
 //! |---|---|---|---|
@@ -18,11 +19,11 @@
 //! | another node fetches | | | protect, copy out, `HAS_COPIES` |
 //! | diff arrives | ignored | ignored | apply |
 //!
-//! Nautilus's write detection (its section 5) is the difference between the two rows of `Home`: a page that nobody else holds stays writable and
-//! costs nothing. Where a write to a protected page raises a signal, a home page that its home wrote in the last epoch is presumed to be
-//! written again (`HOME_DIRTY_LAST_EPOCH`): it stays writable when it is copied out and counts as written, until a
-//! remote write comes. An epoch with a second close has locks in it, each of whose releases would tell of the page
-//! again: there the presumption ends.
+//! Nautilus's write detection (its section 5) is the difference between the two rows of `Home`: a page that nobody else
+//! holds stays writable and costs nothing. Where a write to a protected page raises a signal, a home page that its home
+//! wrote in the last epoch is presumed to be written again (`HOME_DIRTY_LAST_EPOCH`): it stays writable when it is
+//! copied out and counts as written, until a remote write comes. An epoch with a second close has locks in it, each of
+//! whose releases would tell of the page again: there the presumption ends.
 
 use super::Access;
 use super::wire::Runs;
@@ -87,12 +88,13 @@ const HOME_DIRTY_LAST_EPOCH: u32 = 64;
 const ASSUMED_DIRTY: u32 = 128;
 /// At the home: counted as written in this epoch for no other reason than that it was assumed.
 const ASSUMPTION_COUNTED: u32 = 512;
-/// A copy that was written in several intervals of this epoch, where the kernel notes writes: its note is not taken, and it is compared
-/// with its twin at each close.
+/// A copy that was written in several intervals of this epoch, where the kernel notes writes: its note is not taken,
+/// and it is compared with its twin at each close.
 const LEFT_WRITABLE: u32 = 2048;
 /// At the home, where the kernel notes writes: other nodes may copy the unit without asking, and mark it when they do.
 const OFFERED: u32 = 4096;
-/// At the home, where the kernel notes writes: mapped, protected when the last interval before this epoch was closed, and held by nobody since.
+/// At the home, where the kernel notes writes: mapped, protected when the last interval before this epoch was closed,
+/// and held by nobody since.
 const PROTECTED_AT_BARRIER: u32 = 8192;
 /// Not the home, and the unit's memory is in use here, valid or not.
 const RESIDENT: u32 = 256;
@@ -204,8 +206,8 @@ pub struct PrefetchPlan {
     pub units: usize,
     /// From each to the next, in units; not 0.
     pub stride: isize,
-    /// Up to how many units are fetched when those behind were in use before they became invalid. With a stride: in all, with those
-    /// behind each of them that were here before.
+    /// Up to how many units are fetched when those behind were in use before they became invalid. With a stride: in
+    /// all, with those behind each of them that were here before.
     pub known: usize,
     /// Whether units that nobody has touched become this node's ([`FirstTouch::Late`]).
     pub claims: bool,
@@ -240,7 +242,8 @@ pub enum Fault {
 pub trait DiffSink {
     /// The diff of the unit that begins at `page`, for its home.
     fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]);
-    /// Whether what changed in units of this home may be stored into its memory now ([`PageMemory::put`](super::PageMemory::put)).
+    /// Whether what changed in units of this home may be stored into its memory now
+    /// ([`PageMemory::put`](super::PageMemory::put)).
     fn puts(&mut self, _home: NodeId) -> bool {
         false
     }
@@ -526,8 +529,8 @@ impl PageTable {
         Fault::Fetch { home, runs: vec![self.pages(unit..end)], claim }
     }
 
-    /// Units with a stride, and what lies between them as far as it was here before: a thread that goes through a matrix by columns comes
-    /// back for the next ones.
+    /// Units with a stride, and what lies between them as far as it was here before: a thread that goes through a
+    /// matrix by columns comes back for the next ones.
     fn begin_strided_fetch(&mut self, unit: usize, plan: PrefetchPlan) -> Fault {
         let (home, claim) = (self.units[unit].home, self.claims(unit, plan));
         let most = plan.units.max(plan.known).max(1);
@@ -547,8 +550,8 @@ impl PageTable {
         Fault::Fetch { home, runs, claim }
     }
 
-    /// How many units to fetch for a write, the faulting one included: where a thread writes to more places in turn than its memory of
-    /// streams holds (a sort by digits), as many again as are in use before it.
+    /// How many units to fetch for a write, the faulting one included: where a thread writes to more places in turn
+    /// than its memory of streams holds (a sort by digits), as many again as are in use before it.
     fn as_many_as_before(&self, unit: usize, plan: PrefetchPlan) -> usize {
         if plan.units > 1 || plan.known == 1 || self.layout.first_touch == FirstTouch::Always {
             return plan.units;
@@ -570,7 +573,8 @@ impl PageTable {
         }
     }
 
-    /// Begins to fetch ahead: units in `pages` that are invalid, and that were used while they were here. Tells `ask` of each, with its home.
+    /// Begins to fetch ahead: units in `pages` that are invalid, and that were used while they were here. Tells `ask`
+    /// of each, with its home.
     pub fn fetch_ahead(&mut self, pages: &Range<PageNo>, mut ask: impl FnMut(NodeId, Range<PageNo>)) {
         for unit in self.units_in(pages) {
             let this = &mut self.units[unit];
@@ -685,7 +689,8 @@ impl PageTable {
         cx.memory.collect(self.pages(units), &mut written);
         for pages in &written {
             let units = self.units_in(pages);
-            // Notes of pages that concern nobody are taken too. Who took such a page before that may have missed what they tell of.
+            // Notes of pages that concern nobody are taken too. Who took such a page before that may have missed what
+            // they tell of.
             self.collect_gets(cx, units.clone());
             for unit in units.clone() {
                 self.forget_note(unit);
@@ -723,7 +728,8 @@ impl PageTable {
         }
     }
 
-    /// Whether the kernel's note tells of a change, in memory declared read-only: one of before may have been left, but then there is a twin.
+    /// Whether the kernel's note tells of a change, in memory declared read-only: one of before may have been left, but
+    /// then there is a twin.
     fn was_changed(&self, cx: &mut Context<'_>, unit: usize) -> bool {
         let pages = self.pages(unit..unit + 1);
         !cx.memory.has_twin(pages.clone()) || cx.memory.update_twin(pages)

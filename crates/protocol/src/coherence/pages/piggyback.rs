@@ -1,22 +1,25 @@
 //! Pages that come with a lock's token.
 //!
-//! Who takes a lock after another node mostly touches at once what that node has written under it: the token has barely come when the pages are asked
-//! for at their home, a round trip more. Whoever gives the token has them as the acquirer must see them. So the acquirer says with its request
-//! which pages it would fetch again (a *hint*), and what the giver holds of them travels with the token (lazy hybrid:
-//! Dwarkadas, Keleher, Cox and Zwaenepoel, ISCA 1993, there with diffs). For the acquirer this is a hint, kept in the
-//! [`PushBuffer`](super::push::PushBuffer) like a push.
+//! Who takes a lock after another node mostly touches at once what that node has written under it: the token has barely
+//! come when the pages are asked for at their home, a round trip more. Whoever gives the token has them as the acquirer
+//! must see them. So the acquirer says with its request which pages it would fetch again (a *hint*), and what the giver
+//! holds of them travels with the token (lazy hybrid: Dwarkadas, Keleher, Cox and Zwaenepoel, ISCA 1993, there with
+//! diffs). For the acquirer this is a hint, kept in the [`PushBuffer`](super::push::PushBuffer) like a push.
 //!
-//! A copy that is valid has all in it that its node knows of: a notice ends it. So what the acquirer gets is as good as what it would fetch
+//! A copy that is valid has all in it that its node knows of: a notice ends it. So what the acquirer gets is as good as
+//! what it would fetch
 //!
 //! - if the giver knew of every write to the page that the acquirer knows of: it says how far it had seen
 //!   ([`Rule::CarriedPagesHaveAllThatIsKnown`]);
-//! - if the acquirer's own bytes are in it too: none have left for the home in an interval that is still open ([`Rule::CarriedPagesHaveOwnBytes`]);
-//! - if it has nothing in it that the giver's threads have stored since their last release: a byte that becomes again what it was makes no diff, and
-//!   nobody is told. So it is the copy's twin that travels ([`Rule::CarriedCopiesAreReleased`]); a copy without one has not been written;
+//! - if the acquirer's own bytes are in it too: none have left for the home in an interval that is still open
+//!   ([`Rule::CarriedPagesHaveOwnBytes`]);
+//! - if it has nothing in it that the giver's threads have stored since their last release: a byte that becomes again
+//!   what it was makes no diff, and nobody is told. So it is the copy's twin that travels
+//!   ([`Rule::CarriedCopiesAreReleased`]); a copy without one has not been written;
 //! - if the giver is the page's home, when all diffs are in of which it has heard ([`Rule::HomesCarryWhatIsApplied`]).
 //!
-//! The home has not answered for it, so it may still lack what the page had in it when the acquirer's own diff comes. That diff names what must be
-//! applied before it ([`Rule::DiffsFollowWhatTheyNeed`]).
+//! The home has not answered for it, so it may still lack what the page had in it when the acquirer's own diff comes.
+//! That diff names what must be applied before it ([`Rule::DiffsFollowWhatTheyNeed`]).
 //!
 //! Only where there is one log, of `hlrc`: under `scope` a node's copies have more in them than its releases tell.
 //!
@@ -206,7 +209,8 @@ pub fn detach(
     Ok(())
 }
 
-/// The pages that an acquirer would fetch again, of those of a critical section, and has not got: as many whole units as a token carries.
+/// The pages that an acquirer would fetch again, of those of a critical section, and has not got: as many whole units
+/// as a token carries.
 pub fn prefetch_hint(state: &mut impl PageState, section: &[Range<PageNo>]) -> PrefetchHint {
     let (mut hint, mut none) = (PrefetchHint::default(), Outbox::new());
     for run in section {

@@ -1,9 +1,9 @@
 //! Pages that their home sends before they are asked for.
 //!
-//! A barrier ends the copies of what their homes wrote, and nodes that had them in use ask for them again at once. A home sees who asks again
-//! every time ([`readers`](super::page_table)), and from then on sends such pages unasked: before it arrives at the
-//! barrier, all pages for a node in one message, which may lie until the barrier has opened there. What comes so is a
-//! hint. It may be lost, late or double; who has not got it asks as ever.
+//! A barrier ends the copies of what their homes wrote, and nodes that had them in use ask for them again at once. A
+//! home sees who asks again every time ([`readers`](super::page_table)), and from then on sends such pages unasked:
+//! before it arrives at the barrier, all pages for a node in one message, which may lie until the barrier has opened
+//! there. What comes so is a hint. It may be lost, late or double; who has not got it asks as ever.
 //!
 //! The receiver's [`PushBuffer`] keeps it apart from the page table:
 //!
@@ -99,8 +99,9 @@ impl PushBuffer {
         self.here.is_empty()
     }
 
-    /// A message has come. It is forgotten if this node has passed the barrier that it goes to, if one from this node is here already, or if there is
-    /// too much. Whoever is first out of a barrier may come to the next before this node is out.
+    /// A message has come. It is forgotten if this node has passed the barrier that it goes to, if one from this node
+    /// is here already, or if there is too much. Whoever is first out of a barrier may come to the next before this
+    /// node is out.
     pub fn keep(&mut self, from: NodeId, push: Push, bytes: &[u8]) {
         let next = self.epoch.wrapping_add(1);
         let barrier = if Rule::PushesAreForOneBarrier.on() { push.epoch } else { self.epoch };
@@ -111,8 +112,8 @@ impl PushBuffer {
         }
     }
 
-    /// A barrier has opened at which all nodes said `entries`, and `epoch` begins: what those name is out of date, and what was sent for this barrier can be
-    /// used. Gives what was of no use since the barrier before, by home.
+    /// A barrier has opened at which all nodes said `entries`, and `epoch` begins: what those name is out of date, and
+    /// what was sent for this barrier can be used. Gives what was of no use since the barrier before, by home.
     pub fn open<'a>(
         &mut self,
         epoch: u32,

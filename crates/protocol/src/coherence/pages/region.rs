@@ -76,10 +76,11 @@ pub enum Homes {
     FirstTouch,
     /// All at one node at first, and from there as [`Homes::Automatic`].
     StartingOn(NodeId),
-    /// At the node that touches a unit first, as far as that has room; else as [`Homes::Block`]. A unit that one node alone writes migrates to it at the next
-    /// barrier. In lines memory: the nodes in turn.
+    /// At the node that touches a unit first, as far as that has room; else as [`Homes::Block`]. A unit that one node
+    /// alone writes migrates to it at the next barrier. In lines memory: the nodes in turn.
     Automatic,
-    /// As [`Homes::Automatic`]; but before a program's workers begin, whatever is touched has its home as under [`Homes::Block`].
+    /// As [`Homes::Automatic`]; but before a program's workers begin, whatever is touched has its home as under
+    /// [`Homes::Block`].
     Claimed,
     /// Dealt out to the nodes in turn, in runs of given lengths.
     Dealt(Dealt),
@@ -104,7 +105,8 @@ impl Homes {
 /// Runs of pages, dealt out to the nodes in turn (JIAJIA 2.1, section 4.3, `jia_alloc3`; its successor's `jia_alloc4`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Dealt {
-    /// Lengths of runs, in pages, not all zero (a run of none passes its node over); behind the last comes the first again.
+    /// Lengths of runs, in pages, not all zero (a run of none passes its node over); behind the last comes the first
+    /// again.
     runs: Arc<[u32]>,
     /// The node with the first run.
     start: NodeId,

@@ -1,9 +1,10 @@
 //! A node's own intervals under `scope`, and which intervals of others it has applied.
 //!
-//! A lock tells of what was written between the coming of its token and its release. Both may be long ago when another node asks: so a node keeps its
-//! intervals of the epoch apart, each with the moment at which it ended. A program without barriers would need memory for each of them; so from
-//! [`APART_MAX`] on, where they name pages more than twice on average, neighbours are merged until they do not, first those that name the same pages.
-//! Intervals that all wrote other pages stay apart, however many they are.
+//! A lock tells of what was written between the coming of its token and its release. Both may be long ago when another
+//! node asks: so a node keeps its intervals of the epoch apart, each with the moment at which it ended. A program
+//! without barriers would need memory for each of them; so from [`APART_MAX`] on, where they name pages more than twice
+//! on average, neighbours are merged until they do not, first those that name the same pages. Intervals that all wrote
+//! other pages stay apart, however many they are.
 
 use super::push_range;
 use super::wire::{Entry, Group};
@@ -47,8 +48,8 @@ impl ScopeIntervals {
         }
     }
 
-    /// The entries after the interval `after` of what was written before a release at this moment. What was written before it is in the intervals that
-    /// ended until one more close was over; others did not begin sooner.
+    /// The entries after the interval `after` of what was written before a release at this moment. What was written
+    /// before it is in the intervals that ended until one more close was over; others did not begin sooner.
     pub(super) fn between(&self, after: u32, released: IntervalMark) -> impl Iterator<Item = &Arc<Entry>> {
         let before =
             move |over: IntervalMark| over < released || (over == released && Rule::ReleasesTellTheirInterval.on());

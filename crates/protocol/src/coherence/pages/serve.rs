@@ -92,7 +92,8 @@ pub fn on_fetch(state: &mut impl PageState, ticket: Ticket, body: &[u8], out: &m
     Ok(())
 }
 
-/// Answers a fetch of few pages in one look at their chunk, if all is there and at home here. Else nothing has happened.
+/// Answers a fetch of few pages in one look at their chunk, if all is there and at home here. Else nothing has
+/// happened.
 fn answer_few(state: &mut impl PageState, ticket: Ticket, fetch: &Fetch, out: &mut Outbox) -> bool {
     let [run] = &fetch.runs[..] else { return false };
     if fetch.direct || fetch.claim || run.len() > FEW_PAGES as usize {
@@ -125,7 +126,8 @@ fn answer(state: &mut impl PageState, ticket: Ticket, fetch: Fetch, out: &mut Ou
     for run in &fetch.runs {
         let mut left = run.clone();
         while !left.is_empty() {
-            // Regions may lie side by side, and of what was freed long ago there is no chunk that would say how far it goes.
+            // Regions may lie side by side, and of what was freed long ago there is no chunk that would say how far it
+            // goes.
             if state.is_freed(left.start) {
                 super::push_range(&mut reply.freed, left.start..left.start + 1);
                 left.start += 1;
@@ -215,7 +217,8 @@ pub fn on_pages(state: &mut impl PageState, from: NodeId, body: &[u8], out: &mut
     Ok(())
 }
 
-/// The bytes of a run of pages are here, from wherever. Gives the bytes behind them, unless the run is no run of whole units.
+/// The bytes of a run of pages are here, from wherever. Gives the bytes behind them, unless the run is no run of whole
+/// units.
 pub fn take_in<'a>(
     state: &mut impl PageState,
     run: &Range<PageNo>,
@@ -250,8 +253,8 @@ pub fn take_in<'a>(
     Some(bytes)
 }
 
-/// This node arrives at a barrier and has told of what it wrote in these chunks: sends it to the nodes that would ask for it, at most `most` pages
-/// each. Gives how many pages that was.
+/// This node arrives at a barrier and has told of what it wrote in these chunks: sends it to the nodes that would ask
+/// for it, at most `most` pages each. Gives how many pages that was.
 pub fn push(state: &mut impl PageState, epoch: u32, chunks: &[PageNo], most: u32, out: &mut Outbox) -> u64 {
     let mut pushes = Pushes::new(most);
     for first in chunks {

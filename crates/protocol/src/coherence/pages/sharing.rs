@@ -1,13 +1,16 @@
 //! False sharing: pages that several nodes write in one epoch, at different bytes.
 //!
-//! A page's home hears from each other node which bytes that node changed. It keeps them for the epoch, to the byte, and when the next one begins looks
-//! for writers of a page that had no byte in common. A page of which every two have written a common byte is shared on purpose.
+//! A page's home hears from each other node which bytes that node changed. It keeps them for the epoch, to the byte,
+//! and when the next one begins looks for writers of a page that had no byte in common. A page of which every two have
+//! written a common byte is shared on purpose.
 //!
-//! Of its own writes a home knows the page alone. So it counts as one of the writers only where no two others have a byte in common.
+//! Of its own writes a home knows the page alone. So it counts as one of the writers only where no two others have a
+//! byte in common.
 //!
-//! That must cost little. Most nodes write the same bytes of every line that they write, or all: that takes two words ([`Touched`]). Other pages take
-//! half a kilobyte for each writer, for at most [`MASKS_MAX`] writers; what is beyond is passed over, and counted. And of a page that was shared falsely
-//! in [`WATCHED_EPOCHS`] epochs nothing is kept any more.
+//! That must cost little. Most nodes write the same bytes of every line that they write, or all: that takes two words
+//! ([`Touched`]). Other pages take half a kilobyte for each writer, for at most [`MASKS_MAX`] writers; what is beyond
+//! is passed over, and counted. And of a page that was shared falsely in [`WATCHED_EPOCHS`] epochs nothing is kept any
+//! more.
 
 use super::{ByteMarks, PageNo, is_later};
 use crate::hash_map::NumberMap;
@@ -19,7 +22,8 @@ pub const WATCHED_EPOCHS: u64 = 16;
 /// As many writers of pages may have marks of half a kilobyte at a time.
 pub const MASKS_MAX: usize = 1 << 14;
 
-/// So many marks and lists of writers are kept for the next epoch: memory given back after each would be cleared by the system for the next.
+/// So many marks and lists of writers are kept for the next epoch: memory given back after each would be cleared by the
+/// system for the next.
 const SPARES_MAX: usize = 1 << 12;
 
 /// Which bytes of a page changed, in two words where they say it all, else in marks of the kind `M`.

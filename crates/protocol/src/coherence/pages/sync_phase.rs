@@ -1,6 +1,7 @@
 //! How a node's intervals have ended lately: what its chunks presume of the writes to come.
 //!
-//! Where barriers alone order writes, an epoch has one close, or none where nothing was written. An epoch with a second one has locks in it.
+//! Where barriers alone order writes, an epoch has one close, or none where nothing was written. An epoch with a second
+//! one has locks in it.
 
 /// After an epoch with locks so many epochs without them must come before one is called quiet, ...
 const QUIET_EPOCHS: i8 = 16;

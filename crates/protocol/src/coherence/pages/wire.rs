@@ -183,7 +183,8 @@ pub struct Pages {
     pub direct: bool,
     /// The pages whose bytes follow.
     pub runs: Runs,
-    /// Pages whose home is another node: ask there. When it is the asker itself, it is their home from now on, and they are all zero.
+    /// Pages whose home is another node: ask there. When it is the asker itself, it is their home from now on, and they
+    /// are all zero.
     pub moved: Vec<(Range<PageNo>, NodeId)>,
     /// Pages that were freed: there is nothing to fetch any more.
     pub freed: Vec<Range<PageNo>>,
@@ -301,7 +302,8 @@ impl DiffsHead {
         put_needs(out, &self.needs);
     }
 
-    /// Writes it right before the parts, which stand in `message` behind [`DIFFS_HEAD_BYTES`] of room. Gives where it begins.
+    /// Writes it right before the parts, which stand in `message` behind [`DIFFS_HEAD_BYTES`] of room. Gives where it
+    /// begins.
     pub fn emit_before(&self, message: &mut Vec<u8>) -> usize {
         let end = message.len();
         self.emit(message);
@@ -367,15 +369,16 @@ pub type Groups = SmallVec<[Group; 1]>;
 /// Runs of pages, mostly one or two.
 pub type Runs = SmallVec<[Range<PageNo>; 2]>;
 
-/// The write notices of one interval of one node, as numbers of few bytes ([`Put::put_var`]):
-/// writer, first interval, interval, groups: count of (home, serial, runs: bytes of (first page behind the end of the run before, twice the pages and one
-/// for "no longer held")). Runs that are alike but for their constant distance, as where homes are dealt out in turn, stand there as one:
-/// first page, no pages with the same mark, pages, distance, runs.
+/// The write notices of one interval of one node, as numbers of few bytes ([`Put::put_var`]): writer, first interval,
+/// interval, groups: count of (home, serial, runs: bytes of (first page behind the end of the run before, twice the
+/// pages and one for "no longer held")). Runs that are alike but for their constant distance, as where homes are dealt
+/// out in turn, stand there as one: first page, no pages with the same mark, pages, distance, runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Who wrote.
     pub writer: NodeId,
-    /// The first of its intervals that the entry stands for: old ones are merged. 0: not all between some earlier one and the last are among them.
+    /// The first of its intervals that the entry stands for: old ones are merged. 0: not all between some earlier one
+    /// and the last are among them.
     pub from: u32,
     /// In which of its intervals, from 1; the last one if several are merged.
     pub interval: u32,
@@ -391,7 +394,8 @@ const GROUPS_AT_ONCE: usize = 8;
 const ROW_MIN: usize = 3;
 /// Most runs at constant distances in all that a payload tells, since a few bytes stand for each row of them.
 pub const IN_ROWS_MAX: u32 = 1 << 24;
-/// Most of them in one blob, of which a payload has one or two of each node: of 1 GiB whose pages are dealt out in turn. More stand one by one.
+/// Most of them in one blob, of which a payload has one or two of each node: of 1 GiB whose pages are dealt out in
+/// turn. More stand one by one.
 pub const IN_ROWS_TOLD: u32 = 1 << 18;
 /// Most pages of a run in a notice: whole units of any size, where the run begins with one.
 const NOTICE_RUN_MAX: u32 = 0x7f00;
@@ -429,8 +433,8 @@ impl Entry {
         Entry::parse_unless(r, &mut IN_ROWS_MAX.clone(), |_, _| false)?.ok_or(WireError::BadValue("entry"))
     }
 
-    /// As [`Entry::parse`], with so many runs at most in rows, of which it takes off what there are; `None` where this interval of this writer is `known`:
-    /// then it is passed over, which takes no memory.
+    /// As [`Entry::parse`], with so many runs at most in rows, of which it takes off what there are; `None` where this
+    /// interval of this writer is `known`: then it is passed over, which takes no memory.
     ///
     /// # Errors
     /// When no node would have sent it.

@@ -1,9 +1,10 @@
-//! What a node knows of the intervals of others since the last barrier, in one scope: under `hlrc` there is one scope for
-//! everything, under `scope` one for each lock.
+//! What a node knows of the intervals of others since the last barrier, in one scope: under `hlrc` there is one scope
+//! for everything, under `scope` one for each lock.
 //!
-//! A history is told to another node as a *blob*: epoch, the vector of intervals that it covers, both in numbers of few bytes, then the
-//! entries that the other has not seen. Several releases may be handed out at once: then blobs stand one behind the other, each with its
-//! length (u32) in front, whose top bit is set where the blob is of the other log ([`WhichLog`]).
+//! A history is told to another node as a *blob*: epoch, the vector of intervals that it covers, both in numbers of few
+//! bytes, then the entries that the other has not seen. Several releases may be handed out at once: then blobs stand
+//! one behind the other, each with its length (u32) in front, whose top bit is set where the blob is of the other log
+//! ([`WhichLog`]).
 
 use super::wire::{
     Entry, Group, Groups, IN_ROWS_MAX, IN_ROWS_TOLD, Notices, is_vector, put_seen, put_vector, skip_seen, take_seen,
@@ -218,7 +219,8 @@ fn put_blob<'a>(
     out[at..at + 4].copy_from_slice(&len.to_be_bytes());
 }
 
-/// How many of the first of these entries name more pages than all behind them: merged with these again and again, they would cost more than they save.
+/// How many of the first of these entries name more pages than all behind them: merged with these again and again, they
+/// would cost more than they save.
 fn large(entries: &[Arc<Entry>]) -> usize {
     let mut behind: u64 = entries.iter().map(|e| e.pages()).sum();
     let is_large = |entry: &&Arc<Entry>| {
@@ -340,8 +342,8 @@ impl<'a> Entries<'a> {
         Ok((epoch, Entries(r)))
     }
 
-    /// The next one that is not `known` by its writer and interval. It may have so many runs in rows; what there are of them is taken off, for the entries and
-    /// blobs behind it in the payload.
+    /// The next one that is not `known` by its writer and interval. It may have so many runs in rows; what there are of
+    /// them is taken off, for the entries and blobs behind it in the payload.
     ///
     /// # Errors
     /// When no node would have sent it.

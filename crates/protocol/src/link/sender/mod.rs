@@ -52,7 +52,8 @@ pub enum Dest<'a> {
 pub enum Body<'a> {
     /// Bytes, of which a copy is kept.
     Bytes(&'a [u8]),
-    /// A buffer in which it begins somewhere; it is kept as it is, and an empty one left in its place, if the message is taken.
+    /// A buffer in which it begins somewhere; it is kept as it is, and an empty one left in its place, if the message
+    /// is taken.
     Buffer(&'a mut Vec<u8>, usize),
 }
 

@@ -1,7 +1,8 @@
-//! The place in memory of the fragment that comes next, for whoever receives it there: a reply of many pages comes in datagrams of 60 KiB, and need
-//! not be copied from a receive buffer to where it becomes whole.
+//! The place in memory of the fragment that comes next, for whoever receives it there: a reply of many pages comes in
+//! datagrams of 60 KiB, and need not be copied from a receive buffer to where it becomes whole.
 //!
-//! A datagram is one piece, and its header lies before the fragment. So it comes over the end of the fragment before, of which as much is kept aside.
+//! A datagram is one piece, and its header lies before the fragment. So it comes over the end of the fragment before,
+//! of which as much is kept aside.
 
 use super::{Reply, Sender};
 use crate::ids::{NodeId, Seq};
@@ -13,8 +14,8 @@ use crate::wire::header::{HeaderRepr, MsgType, Packet};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Room for a datagram with a fragment of a reply that is half in. It must be given back, by [`Sender::take_back`] or [`Sender::on_lent`]; until then what
-/// comes of this reply by another way is dropped, to be asked for again.
+/// Room for a datagram with a fragment of a reply that is half in. It must be given back, by [`Sender::take_back`] or
+/// [`Sender::on_lent`]; until then what comes of this reply by another way is dropped, to be asked for again.
 #[derive(Debug)]
 pub struct Lent {
     seq: Seq,
@@ -89,7 +90,8 @@ impl Sender {
         false
     }
 
-    /// As [`Sender::on_reply`], for the datagram with this header that was received where it belongs, and is [expected](Lent::is_expected).
+    /// As [`Sender::on_reply`], for the datagram with this header that was received where it belongs, and is
+    /// [expected](Lent::is_expected).
     ///
     /// # Errors
     /// As [`Sender::on_reply`].

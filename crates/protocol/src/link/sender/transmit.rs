@@ -193,8 +193,8 @@ impl Sender {
         batch.done()
     }
 
-    /// What to transmit to `node` next, and in which lane it stands; `None` when there is nothing, or window or pace forbid it. Forgets what need not
-    /// be transmitted any more.
+    /// What to transmit to `node` next, and in which lane it stands; `None` when there is nothing, or window or pace
+    /// forbid it. Forgets what need not be transmitted any more.
     fn next_item(&mut self, now: Time, node: NodeId) -> Option<(usize, Item)> {
         let oldest = self.oldest();
         let peer = peer::of(&mut self.peers, node);

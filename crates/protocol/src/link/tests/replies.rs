@@ -188,7 +188,8 @@ fn a_long_reply_that_is_sent_from_where_it_was_made_is_sealed_as_any_other() {
     assert_eq!(open(&again), *expected.last().unwrap());
 }
 
-/// A sender that has asked node 1, unless it has not come to that yet, and a reply to that request, or as if to one so much behind it, by this node.
+/// A sender that has asked node 1, unless it has not come to that yet, and a reply to that request, or as if to one so
+/// much behind it, by this node.
 fn asks(len: usize, sends: bool) -> (Sender, impl Fn(&mut Sender, Time, NodeId, u64) -> bool) {
     let (config, me) = (LinkConfig::default(), Channel::service(NodeId(0)));
     let mut sender = Sender::new(me, 1, config, Sealer::default());

@@ -58,7 +58,8 @@ pub struct Config {
     pub host: String,
     /// The address its sockets are bound to; unspecified when to all.
     pub ip: IpAddr,
-    /// The UDP port of each slot, the service thread's first; then, in all nodes or in none, that of what may wait until the node looks.
+    /// The UDP port of each slot, the service thread's first; then, in all nodes or in none, that of what may wait
+    /// until the node looks.
     pub ports: Vec<u16>,
     /// The job's number when a launcher or a daemon gave one, never 0.
     pub job: Option<u64>,

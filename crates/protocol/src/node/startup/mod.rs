@@ -18,24 +18,25 @@
 //! all. Two that come to this at the same time hear each other's WAKEUP: the smaller nonce stays node zero, the other
 //! joins it and sends its own joiners searching again.
 //!
-//! In one thing this departs from the paper, whose nodes all broadcast their addresses to all (n² datagrams without
-//! a broadcast medium). Here node zero, which has seen every JOIN, sends the whole table, cut into parts that fit a datagram;
-//! introductions only prove that two nodes hear each other, between all pairs up to eight nodes, beyond that between
-//! each node and those at distance 1, 2, 4, …
+//! In one thing this departs from the paper, whose nodes all broadcast their addresses to all (n² datagrams without a
+//! broadcast medium). Here node zero, which has seen every JOIN, sends the whole table, cut into parts that fit a
+//! datagram; introductions only prove that two nodes hear each other, between all pairs up to eight nodes, beyond that
+//! between each node and those at distance 1, 2, 4, …
 //!
-//! Everything is idempotent and repeated by the one who waits, so loss, duplicates and reordering cost time and nothing else.
+//! Everything is idempotent and repeated by the one who waits, so loss, duplicates and reordering cost time and nothing
+//! else.
 //!
 //! # Polling
 //!
 //! After every call of [`Startup::on_datagram`], [`Startup::on_timeout`], [`Startup::on_refused`],
 //! [`Startup::set_zero`] and [`Startup::abandon`]: take all transmissions ([`Startup::poll_transmit`]), take all events
-//! ([`Startup::poll_event`]), and call [`Startup::on_timeout`] no earlier than [`Startup::next_timeout`] says (earlier calls do
-//! nothing). Datagrams leave from the service thread's socket. After [`Event::Ready`] or the end, the machine stays
-//! in the service thread and answers: a node whose start was lost, and strangers who come too late.
-//! A node that ends with an error first sends what is left to transmit.
+//! ([`Startup::poll_event`]), and call [`Startup::on_timeout`] no earlier than [`Startup::next_timeout`] says (earlier
+//! calls do nothing). Datagrams leave from the service thread's socket. After [`Event::Ready`] or the end, the machine
+//! stays in the service thread and answers: a node whose start was lost, and strangers who come too late. A node that
+//! ends with an error first sends what is left to transmit.
 //!
-//! The headers of all these datagrams (types 8 to 12) carry [`DISCOVERY_PROG`]: most of them precede the job's number, and the
-//! job stands in their bodies.
+//! The headers of all these datagrams (types 8 to 12) carry [`DISCOVERY_PROG`]: most of them precede the job's number,
+//! and the job stands in their bodies.
 
 mod core;
 mod joiner;

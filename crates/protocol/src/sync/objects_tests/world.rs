@@ -1,5 +1,5 @@
-//! Desks and locks of a few nodes, with a network that delivers in any order: every order for small programs, random ones
-//! for larger. A payload that knows what every release has said checks that acquires hear of it.
+//! Desks and locks of a few nodes, with a network that delivers in any order: every order for small programs, random
+//! ones for larger. A payload that knows what every release has said checks that acquires hear of it.
 
 use crate::coherence::msi::Unit;
 use crate::coherence::{self, Engine};

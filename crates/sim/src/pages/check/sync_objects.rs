@@ -1,7 +1,7 @@
 //! What threads hear by semaphores, reader-writer locks, condition variables and barriers of some threads.
 //!
-//! Which posts have made a semaphore give, and which signal has woken a thread, nobody can say who sees the threads alone. So a thread is taken to
-//! have heard what it must have heard, whichever it was.
+//! Which posts have made a semaphore give, and which signal has woken a thread, nobody can say who sees the threads
+//! alone. So a thread is taken to have heard what it must have heard, whichever it was.
 
 use super::{Clock, Guard, Judge, join};
 use comem_protocol::sync::condition::ConditionId;
@@ -79,8 +79,9 @@ impl Judge {
         this.waiting.insert(t, this.taken);
     }
 
-    /// Thread `t` has got one. A semaphore of one, which nobody posts who has not got it, is as good as a lock. Else as many posts have come to count as
-    /// threads that had got theirs before this one asked, and one more; whose these were, others might say.
+    /// Thread `t` has got one. A semaphore of one, which nobody posts who has not got it, is as good as a lock. Else as
+    /// many posts have come to count as threads that had got theirs before this one asked, and one more; whose these
+    /// were, others might say.
     pub fn took(&mut self, t: usize, semaphore: SemaphoreId) {
         let this = self.sync_objects.semaphores.entry(semaphore).or_default();
         let least = this.waiting.remove(&t).unwrap_or_default() + 1;
@@ -100,7 +101,8 @@ impl Judge {
         heard.into_iter().for_each(|(u, clock)| self.hears(t, u, &clock));
     }
 
-    /// Thread `t` has acquired a reader-writer lock: it hears what the writers before it said, and a writer what the readers said.
+    /// Thread `t` has acquired a reader-writer lock: it hears what the writers before it said, and a writer what the
+    /// readers said.
     pub fn enters(&mut self, t: usize, lock: RwLockId, writes: bool) {
         let this = self.sync_objects.rwlocks.entry(lock).or_default();
         if this.writes {

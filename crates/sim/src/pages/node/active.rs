@@ -1,8 +1,9 @@
 //! The list of active chunks, as the runtime keeps it: a close comes by these and no others.
 //!
-//! A step of a chunk looks at its end whether something may be dirty there, and puts the chunk into the list if it is not in it. The chunk is locked as long,
-//! but the list is not: what the step maps, protects and copies is before the node's other threads at once, and one of them may store and end its
-//! interval before the chunk is listed. So a step that lists its chunk leaves it *late* for a while, in which its caller does nothing else.
+//! A step of a chunk looks at its end whether something may be dirty there, and puts the chunk into the list if it is
+//! not in it. The chunk is locked as long, but the list is not: what the step maps, protects and copies is before the
+//! node's other threads at once, and one of them may store and end its interval before the chunk is listed. So a step
+//! that lists its chunk leaves it *late* for a while, in which its caller does nothing else.
 
 use comem_protocol::ids::Slot;
 

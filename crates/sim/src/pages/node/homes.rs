@@ -21,7 +21,8 @@ impl Pages {
         left
     }
 
-    /// Whether more pages may have their home here than by the layout, and no more than that others have claimed what was this node's.
+    /// Whether more pages may have their home here than by the layout, and no more than that others have claimed what
+    /// was this node's.
     pub(super) fn has_room_for_homes(&mut self) -> bool {
         let most = self.layout.homes_max;
         if self.tally.gained >= most {

@@ -1,6 +1,8 @@
-//! Programs around semaphores, reader-writer locks, condition variables, reductions and barriers of some threads (meetings).
+//! Programs around semaphores, reader-writer locks, condition variables, reductions and barriers of some threads
+//! (meetings).
 //!
-//! Names of semaphores and condition variables are of one phase, so that what is left of one phase wakes nobody in the next.
+//! Names of semaphores and condition variables are of one phase, so that what is left of one phase wakes nobody in the
+//! next.
 
 use super::{Maker, Op};
 use comem_protocol::ids::{FlagId, LockId};

@@ -8,7 +8,8 @@ use comem_protocol::sync::rwlock::RwLockId;
 use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::subset_barrier::SubsetBarrierId;
 
-/// Two nodes write a word each and post; the third, which has a copy, takes both, counts in one of the words, and gives the first its turn.
+/// Two nodes write a word each and post; the third, which has a copy, takes both, counts in one of the words, and gives
+/// the first its turn.
 pub(super) fn posted() -> Programs {
     let (done, go) = (SemaphoreId(1), SemaphoreId(2));
     let start = [Op::Read(3), Op::Barrier];
@@ -43,7 +44,8 @@ pub(super) fn read_and_written() -> Programs {
     alone(vec![[&counts[..], &counts, &end].concat(), reader(1), reader(2)])
 }
 
-/// A node waits for a condition, and another that holds no lock tells it by the signal what it has written since it let the lock go, which has been elsewhere.
+/// A node waits for a condition, and another that holds no lock tells it by the signal what it has written since it let
+/// the lock go, which has been elsewhere.
 pub(super) fn signalled() -> Programs {
     let (lock, ready, heard) = (LockId(1), ConditionId(1), ConditionId(2));
     let (left, passed) = (FlagId(1), FlagId(2));

@@ -1,5 +1,5 @@
-//! Many bytes through a plain UDP socket, as fast as the kernel offers: one system call takes a batch of datagrams (GSO)
-//! and gives one (GRO), into a receive buffer that holds two runs.
+//! Many bytes through a plain UDP socket, as fast as the kernel offers: one system call takes a batch of datagrams
+//! (GSO) and gives one (GRO), into a receive buffer that holds two runs.
 
 use std::io;
 use std::net::UdpSocket;

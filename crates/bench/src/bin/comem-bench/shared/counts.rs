@@ -1,7 +1,7 @@
 //! What the programs on shared pages cost in requests, messages, signals and bytes, beside what was published.
 //!
-//! Counts need no quiet machine. A library that is preloaded ends each program when its parallel phase is over: the check
-//! of the result reads all memory on one node, and is no part of what the papers count.
+//! Counts need no quiet machine. A library that is preloaded ends each program when its parallel phase is over: the
+//! check of the result reads all memory on one node, and is no part of what the papers count.
 
 use super::kernels::Selection;
 use crate::jobs::Bench;

@@ -1,5 +1,5 @@
-//! Intervals between two nodes: pages that a barrier invalidated and that are fetched again, intervals closed with so many
-//! written pages, and locks that are acquired where they were last held.
+//! Intervals between two nodes: pages that a barrier invalidated and that are fetched again, intervals closed with so
+//! many written pages, and locks that are acquired where they were last held.
 
 use super::node::{PAGE_WORDS, at_node_one, word_of};
 use crate::echo::{Peer, Request};

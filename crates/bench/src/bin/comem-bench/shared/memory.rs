@@ -65,8 +65,8 @@ fn memory_files() -> u64 {
     sizes.values().sum()
 }
 
-/// Node 0 reads 64 MiB that are at home on node 1, then writes to all those pages; then both touch their parts of a large
-/// allocation, in one piece and scattered.
+/// Node 0 reads 64 MiB that are at home on node 1, then writes to all those pages; then both touch their parts of a
+/// large allocation, in one piece and scattered.
 ///
 /// # Errors
 /// When memory cannot be had.
@@ -98,8 +98,8 @@ pub fn side(comem: &Comem, thread: &Thread) -> io::Result<Value> {
     }))
 }
 
-/// Allocates 30 GB, half at each node; each node touches 20 MB of its half, every so-manieth page, and the other's first
-/// page. What node 0 takes for it.
+/// Allocates 30 GB, half at each node; each node touches 20 MB of its half, every so-manieth page, and the other's
+/// first page. What node 0 takes for it.
 fn touch_large(comem: &Comem, thread: &Thread, every: usize) -> io::Result<Value> {
     let before = Footprint::now();
     let start = Instant::now();

@@ -123,8 +123,8 @@ fn invalidate(peer: &Peer, thread: &Thread, regions: &[SharedSlice<u64>]) -> io:
     Ok(())
 }
 
-/// Faults in an order without pattern, each a request and a reply of 4 KiB, in turn with plain datagrams: first on pages
-/// that never were here, then on the same pages after their home has written them again.
+/// Faults in an order without pattern, each a request and a reply of 4 KiB, in turn with plain datagrams: first on
+/// pages that never were here, then on the same pages after their home has written them again.
 fn scattered(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Result<Value> {
     let pages = (task.blocks + 1) * task.rounds;
     // More pages than are touched: a touched page's neighbours are rarely the next to be touched.
@@ -188,8 +188,8 @@ fn after_computing(
     Ok(times)
 }
 
-/// 64 MiB of pages in order, in turn with as many bytes in a stream of plain datagrams; microseconds a page. First pages
-/// that never were here, then the same after their home has written them again.
+/// 64 MiB of pages in order, in turn with as many bytes in a stream of plain datagrams; microseconds a page. First
+/// pages that never were here, then the same after their home has written them again.
 fn in_order(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Result<Value> {
     let regions: Vec<_> =
         (0..=task.blocks).map(|_| at_node_one(comem, STREAM_PAGES)).collect::<io::Result<Vec<_>>>()?;

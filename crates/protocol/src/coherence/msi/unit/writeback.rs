@@ -1,11 +1,13 @@
 //! A copy goes back to its home, because this node has no room to keep it.
 //!
-//! The copy *leaves*: its threads may use it no more, but until the home has it, it still serves what the home asked for before, for the home
-//! may have forwarded a request to this node, or taken the copy away, while the copy was on its way. The home takes what comes back in its
-//! turn, behind the requests that came before, and only from a node that still holds the unit; either way it says so. Only then is the
-//! memory given up, and only then may this node ask for the unit again.
+//! The copy *leaves*: its threads may use it no more, but until the home has it, it still serves what the home asked
+//! for before, for the home may have forwarded a request to this node, or taken the copy away, while the copy was on
+//! its way. The home takes what comes back in its turn, behind the requests that came before, and only from a node that
+//! still holds the unit; either way it says so. Only then is the memory given up, and only then may this node ask for
+//! the unit again.
 //!
-//! The bytes travel with a copy in M, and with the keeper's, which the home would ask for; of any other copy the home has no need.
+//! The bytes travel with a copy in M, and with the keeper's, which the home would ask for; of any other copy the home
+//! has no need.
 
 use super::{Copy, Unit};
 use crate::coherence::{Context, Permission};
@@ -75,8 +77,9 @@ impl Unit {
         std::mem::take(&mut self.stored)
     }
 
-    /// The thread that gave the copy back, while it is on its way home. That thread waits for the answer before it asks for anything else: the
-    /// answer may have to wait for other threads, and these for what that thread's own next access sends from the same channel.
+    /// The thread that gave the copy back, while it is on its way home. That thread waits for the answer before it asks
+    /// for anything else: the answer may have to wait for other threads, and these for what that thread's own next
+    /// access sends from the same channel.
     pub fn leaving(&self) -> Option<Slot> {
         self.activity.as_ref().and_then(|a| a.leaving)
     }

@@ -1,8 +1,8 @@
 //! What a node does with all its page tables: at a release, at an acquire, at a barrier.
 //!
 //! The runtime and the simulator run the same functions; where they keep tables, and how they send, stands behind
-//! [`NodeEffects`]. Whoever calls one of these functions holds the [`IntervalState`], so one runs at a time on a node. A page
-//! table is locked only within a step, and between two steps other threads of the node go on.
+//! [`NodeEffects`]. Whoever calls one of these functions holds the [`IntervalState`], so one runs at a time on a node.
+//! A page table is locked only within a step, and between two steps other threads of the node go on.
 //!
 //! | part | what it does |
 //! |---|---|

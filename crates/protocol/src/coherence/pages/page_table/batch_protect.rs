@@ -1,12 +1,12 @@
 //! Home pages that are protected along with one that another node has asked for by itself.
 //!
-//! To protect a page takes a call, 1.2 to 2 us of the time in which the asker waits; a page more in the same call 0.1. Where pages of a chunk are asked for one by
-//! one and in no order, their neighbours will be too, and then are protected already: what the kernel has noted since is at least what who copies them
-//! then has to hear of, as with those that a close has protected (`PROTECTED_AT_BARRIER`). Nobody is told of them
-//! before. In the epoch after, their home may write them, and a note from before the copy would end the copy for
-//! nothing, so this holds for an epoch; and what is protected in vain costs its next writer a note in the kernel, so as
-//! many are as have turned out to be of use. No update can be lost by it: a page that is not protected counts as
-//! written.
+//! To protect a page takes a call, 1.2 to 2 us of the time in which the asker waits; a page more in the same call 0.1.
+//! Where pages of a chunk are asked for one by one and in no order, their neighbours will be too, and then are
+//! protected already: what the kernel has noted since is at least what who copies them then has to hear of, as with
+//! those that a close has protected (`PROTECTED_AT_BARRIER`). Nobody is told of them before. In the epoch after, their
+//! home may write them, and a note from before the copy would end the copy for nothing, so this holds for an epoch; and
+//! what is protected in vain costs its next writer a note in the kernel, so as many are as have turned out to be of
+//! use. No update can be lost by it: a page that is not protected counts as written.
 
 use super::{HAS_COPIES, MAPPED, OFFERED, PROTECTED_AT_BARRIER, PageTable, State};
 use crate::coherence::pages::sync_phase::SyncPhase;

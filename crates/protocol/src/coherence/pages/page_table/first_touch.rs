@@ -1,15 +1,17 @@
 //! Units that nobody has touched, and who becomes their home.
 //!
-//! A unit placed by first touch has a home by the layout of its region, which is home of nothing yet: it holds the unit in state `Unclaimed`. Whoever touches
-//! the unit *claims* it there. Where nodes share a host, the one that claims writes its number into the home's table, if nobody else's is in it, and asks nobody
-//! ([`PageMemory::claim`](crate::coherence::pages::PageMemory::claim)); else the home does so for whoever asks first. What the table says stands: the home looks there before it takes an untouched
-//! unit for its own.
+//! A unit placed by first touch has a home by the layout of its region, which is home of nothing yet: it holds the unit
+//! in state `Unclaimed`. Whoever touches the unit *claims* it there. Where nodes share a host, the one that claims
+//! writes its number into the home's table, if nobody else's is in it, and asks nobody
+//! ([`PageMemory::claim`](crate::coherence::pages::PageMemory::claim)); else the home does so for whoever asks first.
+//! What the table says stands: the home looks there before it takes an untouched unit for its own.
 //!
 //! All other nodes know the layout alone, of which the flag `HOME_UNKNOWN` is a sign. They ask the home of the layout,
 //! or look into its table, and hear who it is. Whoever has heard of a home from anybody claims no more: the unit may
 //! have migrated meanwhile, and its new home's table says nothing of it.
 //!
-//! With [`FirstTouch::Late`] units belong to the home of the layout as long as faults claim nothing, and those behind a touched one with it.
+//! With [`FirstTouch::Late`] units belong to the home of the layout as long as faults claim nothing, and those behind a
+//! touched one with it.
 
 use super::{FETCH_CANCELLED, FirstTouch, HAS_COPIES, HOME_UNKNOWN, MAPPED, PageTable, PrefetchPlan, State};
 use crate::coherence::pages::{Context, PageNo, push_range};
@@ -32,7 +34,8 @@ impl PageTable {
         self.units[unit].has(HOME_UNKNOWN) || !Rule::OnlyFreshPagesAreClaimed.on()
     }
 
-    /// `node` touches the unit. If it was untouched, as far as is known here, it belongs to `node` now, or to who has claimed it before.
+    /// `node` touches the unit. If it was untouched, as far as is known here, it belongs to `node` now, or to who has
+    /// claimed it before.
     pub(super) fn resolve_first_touch(&mut self, cx: &mut Context<'_>, unit: usize, node: NodeId) {
         if self.units[unit].state != State::Unclaimed {
             return;
@@ -73,7 +76,8 @@ impl PageTable {
     }
 
     fn count_gained(&mut self, cx: &mut Context<'_>, pages: i64) {
-        // Of what was freed nothing counts any more; and who places memory by first touch wants it where it was touched.
+        // Of what was freed nothing counts any more; and who places memory by first touch wants it where it was
+        // touched.
         if !self.freed && self.layout.first_touch != FirstTouch::Always {
             self.gained += pages;
             cx.tally.gained += pages;
@@ -98,11 +102,11 @@ impl PageTable {
         }
     }
 
-    /// Whether these pages can be sent: the list is empty when this node is the home of all, else it names the pages with other
-    /// homes. Untouched pages go to an asker that claims them.
+    /// Whether these pages can be sent: the list is empty when this node is the home of all, else it names the pages
+    /// with other homes. Untouched pages go to an asker that claims them.
     ///
-    /// A node that has claimed a page and has not been answered yet knows the home from before. When that is the asker itself,
-    /// naming it would look like the grant of a claim, so the asker is told to ask here again.
+    /// A node that has claimed a page and has not been answered yet knows the home from before. When that is the asker
+    /// itself, naming it would look like the grant of a claim, so the asker is told to ask here again.
     pub fn lookup(
         &mut self,
         cx: &mut Context<'_>,
@@ -135,7 +139,8 @@ impl PageTable {
         moved
     }
 
-    /// Claims units that are being fetched and whose home by the layout is `home`; appends to `left` what cannot be settled without asking it.
+    /// Claims units that are being fetched and whose home by the layout is `home`; appends to `left` what cannot be
+    /// settled without asking it.
     pub fn claim(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, home: NodeId, left: &mut Vec<Range<PageNo>>) {
         let mut settled: Vec<(Range<PageNo>, NodeId)> = Vec::new();
         for unit in self.units_in(pages) {

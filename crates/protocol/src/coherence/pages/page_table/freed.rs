@@ -1,8 +1,9 @@
 //! The end of a chunk whose region was freed.
 //!
-//! Its memory is gone, and other nodes may not have heard of that yet: a barrier that opens afterwards still speaks of its pages, and diffs, fetches and
-//! answers to them are on their way. None of that may give it memory again, which nobody would ever give back, nor bring it to those to whom a close has to come.
-//! So no unit keeps a mark by which a close or a barrier would find anything here, and the steps that could set one, or that touch memory, do nothing.
+//! Its memory is gone, and other nodes may not have heard of that yet: a barrier that opens afterwards still speaks of
+//! its pages, and diffs, fetches and answers to them are on their way. None of that may give it memory again, which
+//! nobody would ever give back, nor bring it to those to whom a close has to come. So no unit keeps a mark by which a
+//! close or a barrier would find anything here, and the steps that could set one, or that touch memory, do nothing.
 
 use super::{DiffSink, FETCH_CANCELLED, NOTICE_PENDING, PageTable, State};
 use crate::coherence::pages::{Context, PageNo};

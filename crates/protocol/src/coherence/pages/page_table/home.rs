@@ -26,8 +26,8 @@ impl PageTable {
             && self.units[self.units_in(pages)].iter().all(|unit| unit.state == State::Home)
     }
 
-    /// Another node takes copies: from now on this home notices its own writes, then the pages are copied in this order, here or (without
-    /// `out`) by the other node.
+    /// Another node takes copies: from now on this home notices its own writes, then the pages are copied in this
+    /// order, here or (without `out`) by the other node.
     pub fn share(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], mut out: Option<&mut Vec<u8>>) {
         if self.freed {
             let bytes = runs.iter().map(|run| run.len() * PAGE_BYTES).sum::<usize>();
@@ -82,8 +82,8 @@ impl PageTable {
         }
     }
 
-    /// A unit is about to be copied, by itself (`alone`) or with others: whether it has to be protected first, so that what is written afterwards is
-    /// noticed.
+    /// A unit is about to be copied, by itself (`alone`) or with others: whether it has to be protected first, so that
+    /// what is written afterwards is noticed.
     fn needs_protection(&mut self, cx: &mut Context<'_>, unit: usize, alone: bool) -> bool {
         self.units[unit].set(NOTICED_THIS_EPOCH, false);
         let this = self.units[unit];
@@ -91,8 +91,8 @@ impl PageTable {
             return false;
         }
         if (this.has(OFFERED) && Rule::OfferedPagesKeepTheirNotes.on()) || (this.has(MAPPED) && self.is_left(unit)) {
-            // Somebody may have taken a copy meanwhile: what was written since must not be forgotten. Or nothing need be: it counts as written, or is
-            // compared with what is copied now.
+            // Somebody may have taken a copy meanwhile: what was written since must not be forgotten. Or nothing need
+            // be: it counts as written, or is compared with what is copied now.
             self.begin_sharing(cx, unit);
             self.renew_home_twin(cx, unit);
             return false;
@@ -110,9 +110,9 @@ impl PageTable {
         this.has(MAPPED) && !presume
     }
 
-    /// Protects units that are not shared yet. Runs with little between them are taken together, since each call interrupts every processor that runs
-    /// this program; what lies between costs its next writer a note in the kernel. What of it was shared before, or is a copy, may have
-    /// been written: so the notes are taken along, and kept here.
+    /// Protects units that are not shared yet. Runs with little between them are taken together, since each call
+    /// interrupts every processor that runs this program; what lies between costs its next writer a note in the kernel.
+    /// What of it was shared before, or is a copy, may have been written: so the notes are taken along, and kept here.
     fn protect_with_gaps(&mut self, cx: &mut Context<'_>, mut runs: Vec<Range<usize>>) {
         runs.sort_by_key(|run| run.start);
         let mut gaps: Vec<Range<usize>> = Vec::new();
@@ -141,8 +141,9 @@ impl PageTable {
         }
     }
 
-    /// Which units are offered when these were asked for: they themselves, and what follows in proportion to what was offered here before. Whoever
-    /// asks often is soon spared the trouble; what is offered in vain costs its next writer a note in the kernel.
+    /// Which units are offered when these were asked for: they themselves, and what follows in proportion to what was
+    /// offered here before. Whoever asks often is soon spared the trouble; what is offered in vain costs its next
+    /// writer a note in the kernel.
     fn units_to_offer(&self, asked: &[Range<usize>]) -> Vec<usize> {
         let new = |i: &usize| self.units[*i].state == State::Home && !self.units[*i].has(OFFERED);
         let mut offers: Vec<usize> = asked.iter().flat_map(Range::clone).filter(new).collect();
@@ -172,7 +173,8 @@ impl PageTable {
         }
     }
 
-    /// Units that other nodes have taken since this was last called are shared. To be called before a look at what was written here.
+    /// Units that other nodes have taken since this was last called are shared. To be called before a look at what was
+    /// written here.
     pub fn collect_remote_gets(&mut self, cx: &mut Context<'_>) {
         self.collect_gets(cx, 0..self.units.len());
     }
@@ -193,8 +195,8 @@ impl PageTable {
         }
     }
 
-    /// An offered unit is shared from now on. Where it is mapped, its writes concern others, also those since it was offered; what is not mapped
-    /// concerns others when it is.
+    /// An offered unit is shared from now on. Where it is mapped, its writes concern others, also those since it was
+    /// offered; what is not mapped concerns others when it is.
     fn begin_sharing(&mut self, cx: &mut Context<'_>, unit: usize) {
         self.units[unit].set(HAS_COPIES, true);
         if self.units[unit].has(MAPPED) {

@@ -6,14 +6,15 @@ use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
 
-/// Most pages that a home maps at the first touch of one of them: as many as a fetch asks for, so that to who looks at faults alone a sequence goes on behind them,
-/// and is none with a stride.
+/// Most pages that a home maps at the first touch of one of them: as many as a fetch asks for, so that to who looks at
+/// faults alone a sequence goes on behind them, and is none with a stride.
 const HOME_RUN: u32 = FETCH_PAGES_MAX;
 /// Most units of which others hold copies that it maps beside one of them.
 const SHARED_RUN: usize = 32;
 
 impl PageTable {
-    /// Whether a step that maps this page makes it, or may make it, one of which this node tells what it writes to it: a copy, or a home page that others hold.
+    /// Whether a step that maps this page makes it, or may make it, one of which this node tells what it writes to it:
+    /// a copy, or a home page that others hold.
     pub fn may_need_notices(&self, page: PageNo) -> bool {
         let unit = &self.units[self.index(page)];
         match unit.state {
@@ -56,7 +57,8 @@ impl PageTable {
             self.map_with_stride(cx, unit, plan);
             return Fault::Mapped;
         }
-        // In proportion to what was touched just before: a scan soon maps long runs, scattered touches cost a unit each.
+        // In proportion to what was touched just before: a scan soon maps long runs, scattered touches cost a unit
+        // each.
         let plain = |u: &Unit| u.state == State::Home && !u.has(HAS_COPIES | MAPPED);
         let most = (HOME_RUN / self.layout.unit_pages).max(1) as usize;
         let before = self.units[..unit].iter().rev().take(most).take_while(|u| u.has(MAPPED)).count();
@@ -86,8 +88,9 @@ impl PageTable {
         self.units[units].iter_mut().for_each(|u| u.set(MAPPED, true));
     }
 
-    /// Others hold copies of a home page that is touched, so its memory is there, and so is that of the pages behind it that others hold too: to map
-    /// them costs little beside a fault. They are mapped protected: what is written is noted.
+    /// Others hold copies of a home page that is touched, so its memory is there, and so is that of the pages behind it
+    /// that others hold too: to map them costs little beside a fault. They are mapped protected: what is written is
+    /// noted.
     fn map_shared_behind(&mut self, cx: &mut Context<'_>, unit: usize, plan: PrefetchPlan) {
         let alike = |u: &Unit| u.state == State::Home && u.has(HAS_COPIES) && !u.has(MAPPED);
         for run in self.behind(unit, plan, SHARED_RUN, alike) {
@@ -96,8 +99,8 @@ impl PageTable {
         }
     }
 
-    /// Units that are touched next if those behind `unit` are, as runs: the next ones, at most `most` of them, or those that a thread meets which goes on
-    /// with its stride; as far as they are `alike`.
+    /// Units that are touched next if those behind `unit` are, as runs: the next ones, at most `most` of them, or those
+    /// that a thread meets which goes on with its stride; as far as they are `alike`.
     pub(super) fn behind(
         &self,
         unit: usize,

@@ -1,4 +1,5 @@
-//! Home pages that are compared: few pages that their home writes again and again, while others hold copies, where the kernel notes writes.
+//! Home pages that are compared: few pages that their home writes again and again, while others hold copies, where the
+//! kernel notes writes.
 //!
 //! Their notes stay, as those of many pages do ([`write_predictor`](super::write_predictor)), and so the next write
 //! costs no fault and the close no call. But that a page of a few counts as written in an epoch in which it was not is
@@ -7,11 +8,13 @@
 //! to date. Boundary rows of a grid, of which each half of an iteration writes every other one, are compared for 0.3 us
 //! where a note that is taken costs 2.
 //!
-//! Others get copies of the twin, not of the page ([`Rule::ComparedPagesGoOutAsTold`]): a thread of the home may be writing, and if what it writes comes to what
-//! was there before, nobody would be told of it. So a copy elsewhere is always as the twin was when it was made, and who has the newest one need not be told of
-//! a page that is as its twin. That takes a home that is asked: where others copy pages out of its memory by themselves, none is compared.
+//! Others get copies of the twin, not of the page ([`Rule::ComparedPagesGoOutAsTold`]): a thread of the home may be
+//! writing, and if what it writes comes to what was there before, nobody would be told of it. So a copy elsewhere is
+//! always as the twin was when it was made, and who has the newest one need not be told of a page that is as its twin.
+//! That takes a home that is asked: where others copy pages out of its memory by themselves, none is compared.
 //!
-//! A diff of another node ends it ([`Rule::DiffsEndComparisons`]): the page counts as written then, as one whose note was left.
+//! A diff of another node ends it ([`Rule::DiffsEndComparisons`]): the page counts as written then, as one whose note
+//! was left.
 
 use super::write_predictor::{Note, WriteHistory};
 use super::{HAS_HOME_TWIN, PageTable};
@@ -20,7 +23,8 @@ use crate::rules::Rule;
 use std::ops::Range;
 
 impl PageTable {
-    /// A close has found the note of a home page, one of few, that others hold: from the second time on it is compared. It is told of now in any case.
+    /// A close has found the note of a home page, one of few, that others hold: from the second time on it is compared.
+    /// It is told of now in any case.
     pub(super) fn predict_rewrite_of_few(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
         let steady = &mut self.write_history[unit];
         if !steady.is_found_again(cx.sync_phase.epoch()) {

@@ -12,10 +12,12 @@ use crate::ids::NodeId;
 use crate::rules::Rule;
 use std::ops::Range;
 
-/// After so many looks at notes that say nothing, they are taken: a look costs 5 to 8 ns a page, the next write to a protected page 1.1 us.
+/// After so many looks at notes that say nothing, they are taken: a look costs 5 to 8 ns a page, the next write to a
+/// protected page 1.1 us.
 const SCANS_BEFORE_COLLECT: u32 = 128;
 
-/// What a chunk has to be asked for by those who go through all chunks, where the kernel notes writes. It changes in steps of the chunk alone.
+/// What a chunk has to be asked for by those who go through all chunks, where the kernel notes writes. It changes in
+/// steps of the chunk alone.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PendingWork {
     /// For a [`PageTable::close`], also if no write was seen.
@@ -44,10 +46,11 @@ impl PendingWork {
 }
 
 impl PageTable {
-    /// The interval closes: flushes what was written here and appends what was, as (pages, home, still held), to `notices`.
+    /// The interval closes: flushes what was written here and appends what was, as (pages, home, still held), to
+    /// `notices`.
     ///
-    /// Where the kernel's notes were read at the beginning of the close, `seen` has the pages that they name, in order, and perhaps more:
-    /// what was written before that and counts is among them. `None`: look everywhere.
+    /// Where the kernel's notes were read at the beginning of the close, `seen` has the pages that they name, in order,
+    /// and perhaps more: what was written before that and counts is among them. `None`: look everywhere.
     pub fn close(
         &mut self,
         cx: &mut Context<'_>,
@@ -81,8 +84,8 @@ impl PageTable {
                         cx.memory.protect(self.pages(unit..unit + 1));
                     }
                     self.flush_unit(cx, unit, flush);
-                    // To take the note and have the page protected again costs its close and its next writer some microseconds, a comparison
-                    // that finds nothing a tenth of one.
+                    // To take the note and have the page protected again costs its close and its next writer some
+                    // microseconds, a comparison that finds nothing a tenth of one.
                     let loose = this.has(NOTICED_THIS_EPOCH) && self.units[unit].has(NOTICE_PENDING);
                     self.units[unit].set(LEFT_WRITABLE, loose && cx.memory.notes_writes());
                     if !cx.memory.notes_writes() {
@@ -124,7 +127,8 @@ impl PageTable {
         })
     }
 
-    /// Whether a close in which no write to this chunk was seen may leave it out: it would find nothing. Now and then it is this chunk's turn all the same.
+    /// Whether a close in which no write to this chunk was seen may leave it out: it would find nothing. Now and then
+    /// it is this chunk's turn all the same.
     pub fn may_be_passed_over(first: PageNo, asks: PendingWork, sync_phase: SyncPhase) -> bool {
         !asks.close && !(first / CHUNK_PAGES).wrapping_add(sync_phase.total()).is_multiple_of(SCANS_BEFORE_COLLECT)
     }
@@ -207,9 +211,10 @@ impl PageTable {
         })
     }
 
-    /// Whoever reads the kernel's notes meets those too that say nothing: of home pages that nobody else holds, and of pages that are not mapped. They
-    /// are there at every look at what lies around them, until they are taken, which costs the page's next writer as
-    /// much as [`SCANS_BEFORE_COLLECT`] looks cost those who close intervals. So they are taken after as many looks.
+    /// Whoever reads the kernel's notes meets those too that say nothing: of home pages that nobody else holds, and of
+    /// pages that are not mapped. They are there at every look at what lies around them, until they are taken, which
+    /// costs the page's next writer as much as [`SCANS_BEFORE_COLLECT`] looks cost those who close intervals. So they
+    /// are taken after as many looks.
     fn sweep(&mut self, cx: &mut Context<'_>) {
         if !self.sweeps(cx.sync_phase) {
             return;
@@ -227,8 +232,8 @@ impl PageTable {
         }
     }
 
-    /// Whether it is time for that. In a chunk that a close has nothing to do with, it is done when the close comes to it: so
-    /// [`PageTable::may_be_passed_over`] has a few of many chunks looked at in each.
+    /// Whether it is time for that. In a chunk that a close has nothing to do with, it is done when the close comes to
+    /// it: so [`PageTable::may_be_passed_over`] has a few of many chunks looked at in each.
     fn sweeps(&self, sync_phase: SyncPhase) -> bool {
         sync_phase.total().wrapping_sub(self.swept) >= SCANS_BEFORE_COLLECT
     }

@@ -1,4 +1,5 @@
-//! The end of copies: by a notice that another node wrote, or because their memory is wanted. What was written in them is flushed first.
+//! The end of copies: by a notice that another node wrote, or because their memory is wanted. What was written in them
+//! is flushed first.
 
 use super::{
     DIRTY, DiffSink, INVALID_MAPPED, NOTICE_PENDING, NOTICED_THIS_EPOCH, PREMAPPED, PageTable, REMOTE_DIRTY, RESIDENT,
@@ -8,11 +9,13 @@ use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
 
-/// Most units that were ended before between two runs of copies that end together: to go over one costs a few nanoseconds.
+/// Most units that were ended before between two runs of copies that end together: to go over one costs a few
+/// nanoseconds.
 const SCAN_GAP_UNITS: usize = 128;
 
 impl PageTable {
-    /// Another node wrote these pages: this node's copies of them end. What was written here is flushed first, and stays to be told.
+    /// Another node wrote these pages: this node's copies of them end. What was written here is flushed first, and
+    /// stays to be told.
     pub fn invalidate(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], flush: &mut dyn DiffSink) {
         let mut ended: Vec<Range<usize>> = Vec::new();
         for run in runs {
@@ -42,8 +45,8 @@ impl PageTable {
         self.units[self.units_in(pages)].iter().any(|unit| unit.state == State::Valid)
     }
 
-    /// Ends valid copies. Runs with nothing mapped between them are ended together: each call that unmaps or scans interrupts every processor that
-    /// runs this program.
+    /// Ends valid copies. Runs with nothing mapped between them are ended together: each call that unmaps or scans
+    /// interrupts every processor that runs this program.
     pub(super) fn invalidate_copies(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,8 +106,9 @@ impl PageTable {
         stretches.into_iter().for_each(|pages| cx.memory.untrack(pages));
     }
 
-    /// Marks what was written of copies that are not mapped any more. Their notes need not be taken: when they are mapped again, they are clean. So what lies
-    /// between is looked at along, as far as that costs less than another call.
+    /// Marks what was written of copies that are not mapped any more. Their notes need not be taken: when they are
+    /// mapped again, they are clean. So what lies between is looked at along, as far as that costs less than another
+    /// call.
     fn scan_invalidated(&mut self, cx: &mut Context<'_>, runs: &[Range<usize>]) {
         if !cx.memory.notes_writes() {
             return;

@@ -9,11 +9,13 @@ use crate::ids::NodeId;
 use crate::rules::Rule;
 use std::ops::Range;
 
-/// Runs of so many pages keep their memory when their home goes elsewhere: the next fetch comes sooner than memory can be had again.
+/// Runs of so many pages keep their memory when their home goes elsewhere: the next fetch comes sooner than memory can
+/// be had again.
 const KEEP_MEMORY_PAGES: u32 = 16;
 
 impl PageTable {
-    /// A barrier has opened, and in the epoch before `writer` alone wrote these pages and holds them: it is their home now.
+    /// A barrier has opened, and in the epoch before `writer` alone wrote these pages and holds them: it is their home
+    /// now.
     pub fn migrate(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, writer: NodeId) {
         if self.freed {
             return;
@@ -54,7 +56,8 @@ impl PageTable {
                     self.home_gained(cx);
                 }
             } else if was_home || this.state == State::Valid {
-                // A copy that was fetched after the writer's notice had come is up to date, but its new home does not know of it.
+                // A copy that was fetched after the writer's notice had come is up to date, but its new home does not
+                // know of it.
                 this.state = State::Invalid;
                 this.flags &= RESIDENT;
                 cx.memory.drop_twin(at.clone());
@@ -82,8 +85,8 @@ impl PageTable {
         cx.memory.untrack(pages);
     }
 
-    /// Pages of which this node has nothing any more. Their memory is given back in long runs; a few pages keep theirs for the next fetch, as copies
-    /// that end do.
+    /// Pages of which this node has nothing any more. Their memory is given back in long runs; a few pages keep theirs
+    /// for the next fetch, as copies that end do.
     fn leave_memory(&mut self, cx: &mut Context<'_>, run: Range<PageNo>) {
         cx.memory.unmap(run.clone());
         cx.memory.untrack(run.clone());

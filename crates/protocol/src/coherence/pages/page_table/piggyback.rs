@@ -14,8 +14,8 @@ impl PageTable {
         (copy && this.credit > 0).then_some(this.state == State::Valid)
     }
 
-    /// The token of a lock goes to a node that wants this unit: appends its bytes if they are as that node must see them. At its home all diffs are in that
-    /// were announced, if it is `fresh`.
+    /// The token of a lock goes to a node that wants this unit: appends its bytes if they are as that node must see
+    /// them. At its home all diffs are in that were announced, if it is `fresh`.
     pub fn copy_for_token(
         &mut self,
         cx: &mut Context<'_>,

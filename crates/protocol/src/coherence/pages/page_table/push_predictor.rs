@@ -1,4 +1,5 @@
-//! Who reads what this home writes: nodes that ask for a page again whenever the home has written it are sent it unasked ([`push`](super::super::push)).
+//! Who reads what this home writes: nodes that ask for a page again whenever the home has written it are sent it
+//! unasked ([`push`](super::super::push)).
 //!
 //! | event | of a reader of a unit |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | a barrier, the unit was told of and probably not written | is sent nothing |
 //! | another node writes the unit, it migrates | forgotten |
 //!
-//! Pages of one array are mostly read alike. So the chunk remembers how often what it sent was of no use, and wants longer rows then of readers that it does not
-//! know yet.
+//! Pages of one array are mostly read alike. So the chunk remembers how often what it sent was of no use, and wants
+//! longer rows then of readers that it does not know yet.
 
 use super::{HOME_DIRTY_LAST_EPOCH, NOTICED_THIS_EPOCH, PageTable, REMOTE_DIRTY, State};
 use crate::coherence::pages::push::Pushes;
@@ -25,8 +26,9 @@ use std::ops::Range;
 const READERS_MAX: usize = 16;
 /// After so many questions in a row a page is sent unasked.
 pub(super) const PUSH_AFTER: u8 = 2;
-/// Where barriers alone order writes the same steps come again and again: so few units of a chunk are sent at a barrier after one question less. Not where homes
-/// presume that pages are written: of those some are told of that were not. New readers are remembered up to so many of a chunk, too.
+/// Where barriers alone order writes the same steps come again and again: so few units of a chunk are sent at a barrier
+/// after one question less. Not where homes presume that pages are written: of those some are told of that were not.
+/// New readers are remembered up to so many of a chunk, too.
 const EARLY_PUSHES_MAX: usize = 8;
 /// Most questions in a row that are wanted after pages were of no use.
 const PUSH_AFTER_MAX: u8 = 16;
@@ -63,8 +65,8 @@ impl Reader {
         sent
     }
 
-    /// The home has written the unit, and tells of it at the end of `epoch`; at `least` so many questions are wanted, or one less if it may be `early`. Gives `false` when the
-    /// reader can be forgotten.
+    /// The home has written the unit, and tells of it at the end of `epoch`; at `least` so many questions are wanted,
+    /// or one less if it may be `early`. Gives `false` when the reader can be forgotten.
     fn on_notice(&mut self, epoch: u32, least: u8, early: bool) -> bool {
         if std::mem::take(&mut self.new) && !early {
             self.asked = false;

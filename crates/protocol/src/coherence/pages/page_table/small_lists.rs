@@ -1,7 +1,7 @@
 //! Short lists, one for each unit of a chunk, in one array.
 //!
-//! A home notes who asks for each of 60 pages before its answer leaves. With a list of its own and a place in a tree for each page that took
-//! 30 us; here it is a store behind the last entry.
+//! A home notes who asks for each of 60 pages before its answer leaves. With a list of its own and a place in a tree
+//! for each page that took 30 us; here it is a store behind the last entry.
 
 /// No entry.
 const NONE: u16 = u16::MAX;

@@ -1,12 +1,12 @@
 //! Idle pages are untracked: they are unmapped, and no close scans them for writes.
 //!
-//! Each close of an interval looks at the kernel's notes of all copies, and of home pages that others hold, which takes a call for each stretch of them.
-//! In programs with many closes most stretches were used once and are scanned ever after. An untracked page stays what
-//! it is: its bytes and its twin are here and up to date, a notice ends it, a diff is applied to it. The next access
-//! faults and maps it again, without a message.
+//! Each close of an interval looks at the kernel's notes of all copies, and of home pages that others hold, which takes
+//! a call for each stretch of them. In programs with many closes most stretches were used once and are scanned ever
+//! after. An untracked page stays what it is: its bytes and its twin are here and up to date, a notice ends it, a diff
+//! is applied to it. The next access faults and maps it again, without a message.
 //!
-//! The order matters: the page is taken away first, and then looked at ([`Rule::AsideLooksAfterUnmap`]). What was written up to then is mapped again,
-//! noted as written.
+//! The order matters: the page is taken away first, and then looked at ([`Rule::AsideLooksAfterUnmap`]). What was
+//! written up to then is mapped again, noted as written.
 
 use super::{
     ASSUMED_DIRTY, Access, DIRTY, HAS_COPIES, HAS_HOME_TWIN, INVALID_MAPPED, LEFT_WRITABLE, MAPPED, NOTICE_PENDING,

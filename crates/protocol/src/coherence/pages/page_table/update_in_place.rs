@@ -1,8 +1,10 @@
-//! Copies that end at a barrier and are fetched again before any thread of the node goes on: they stay mapped, and keep their twins.
+//! Copies that end at a barrier and are fetched again before any thread of the node goes on: they stay mapped, and keep
+//! their twins.
 //!
-//! Unmapping a page and mapping it again takes calls that interrupt other processors, more than its bytes cost. Here nobody can see that a copy is
-//! out of date, as long as all threads of the node are in the barrier. When the bytes come, what differs from the twin is stored and nothing
-//! else: whatever a thread that is no part of the barrier writes beside it stays, and stays noted.
+//! Unmapping a page and mapping it again takes calls that interrupt other processors, more than its bytes cost. Here
+//! nobody can see that a copy is out of date, as long as all threads of the node are in the barrier. When the bytes
+//! come, what differs from the twin is stored and nothing else: whatever a thread that is no part of the barrier writes
+//! beside it stays, and stays noted.
 
 use super::{DIRTY, DiffSink, FETCH_CANCELLED, INVALID_MAPPED, PageTable, State, UNTRACKED, add_unit};
 use crate::coherence::pages::{Context, PageNo};

@@ -1,21 +1,25 @@
 //! Pages that are written again and again, where the kernel notes writes: their notes stay when they are told of.
 //!
-//! To take a note costs a call, and the page's next writer a fault in the kernel, 0.75 us. Where pages are written in every epoch or every other one, and
-//! barriers alone order them, that buys nothing. So the note is left, and the page stays writable. The note says from then on that the page was written since
-//! it was told of, or perhaps that it was not: so the page counts as written at the next close. Nothing that was written is ever missed.
+//! To take a note costs a call, and the page's next writer a fault in the kernel, 0.75 us. Where pages are written in
+//! every epoch or every other one, and barriers alone order them, that buys nothing. So the note is left, and the page
+//! stays writable. The note says from then on that the page was written since it was told of, or perhaps that it was
+//! not: so the page counts as written at the next close. Nothing that was written is ever missed.
 //!
-//! Of a *copy* what may be lost is a comparison with its twin that finds nothing: 0.3 to 0.7 us, and 1 to 2 where neither is in the caches. So a note is left
-//! where the one before it was taken an epoch or two before, and no other: what is written now and then is compared once for each time.
+//! Of a *copy* what may be lost is a comparison with its twin that finds nothing: 0.3 to 0.7 us, and 1 to 2 where
+//! neither is in the caches. So a note is left where the one before it was taken an epoch or two before, and no other:
+//! what is written now and then is compared once for each time.
 //!
-//! A *home page* counts as written at the next close at which others hold copies: whoever copies it will have to copy it again. What may be lost is
-//! that a copy ends for nothing and is renewed. That is held down: a few words of the page are remembered at each close that leaves the note, and if they are
-//! the same at the next, the page was probably not written. They say nothing where others write the page: so the note of a page that others alone have written of
+//! A *home page* counts as written at the next close at which others hold copies: whoever copies it will have to copy
+//! it again. What may be lost is that a copy ends for nothing and is renewed. That is held down: a few words of the
+//! page are remembered at each close that leaves the note, and if they are the same at the next, the page was probably
+//! not written. They say nothing where others write the page: so the note of a page that others alone have written of
 //! late is left only where it is found as soon again as that of a copy must be.
 //!
 //! Of few pages even that is too much: they are [`home_twin`](super::home_twin).
 //!
-//! Where that happens more often than not, the note is taken after all, and it must be found more often that the page is written still before the note is
-//! left again. An epoch with a second close has locks in it, each of whose releases would tell of the page again: there no notes are left for a long time.
+//! Where that happens more often than not, the note is taken after all, and it must be found more often that the page
+//! is written still before the note is left again. An epoch with a second close has locks in it, each of whose releases
+//! would tell of the page again: there no notes are left for a long time.
 
 use super::{HAS_HOME_TWIN, NOTICED_THIS_EPOCH, PageTable, REMOTE_DIRTY, State};
 use crate::coherence::pages::{Context, PageNo};
@@ -25,18 +29,19 @@ use std::ops::Range;
 /// Most finds of a written page that must come, after its note was left in vain, before that is done again.
 const DOUBTS_MAX: u8 = 62;
 
-/// So much more often may a page be found unchanged than changed. One that is written in every other epoch may stay writable: where copies and home pages
-/// lie in turn, to take a note costs a call for each page, and with its next writer's fault 2.2 us.
+/// So much more often may a page be found unchanged than changed. One that is written in every other epoch may stay
+/// writable: where copies and home pages lie in turn, to take a note costs a call for each page, and with its next
+/// writer's fault 2.2 us.
 const UNCHANGED_MAX: u8 = 4;
-/// A home page that is found unchanged weighs so much where others cannot take pages by themselves: who copied it asks for it once more.
-/// Once is too often.
+/// A home page that is found unchanged weighs so much where others cannot take pages by themselves: who copied it asks
+/// for it once more. Once is too often.
 const UNCHANGED_WEIGHT_OVER_NETWORKS: u8 = 5;
 
 /// Most epochs from one find of a page that is written steadily to the next.
 const SOON_EPOCHS: u8 = 2;
 
-/// Notes are left where so large a part of a chunk was written: of few pages there is little to gain, and who reads few pages again and again
-/// fetches them ahead, so that copies which end for nothing are fetched for nothing.
+/// Notes are left where so large a part of a chunk was written: of few pages there is little to gain, and who reads few
+/// pages again and again fetches them ahead, so that copies which end for nothing are fetched for nothing.
 pub(super) const MANY_PAGES_PART: u32 = 8;
 
 /// What is known of a copy, or of a home page that was written while others held copies.
@@ -63,7 +68,8 @@ pub(super) struct WriteHistory {
 }
 
 impl WriteHistory {
-    /// A note that had been left is found again, and the page has changed since or has not, which weighs so much; says whether it may be left once more.
+    /// A note that had been left is found again, and the page has changed since or has not, which weighs so much; says
+    /// whether it may be left once more.
     pub(super) fn keep_writable(&mut self, changed: bool, weight: u8) -> bool {
         self.unchanged = if changed { self.unchanged.saturating_sub(1) } else { self.unchanged + weight };
         let pays = self.unchanged <= UNCHANGED_MAX;
@@ -121,7 +127,8 @@ pub(super) enum Note {
 }
 
 impl PageTable {
-    /// Notes are left from such a part of a chunk on, given as its inverse, instead of an eighth; 0: home pages are compared, however many there are.
+    /// Notes are left from such a part of a chunk on, given as its inverse, instead of an eighth; 0: home pages are
+    /// compared, however many there are.
     pub fn set_many(&mut self, many: u32) {
         self.many = many;
     }

@@ -1,14 +1,16 @@
 //! Copies that were written together, and ended together, are fetched together when they are written again.
 //!
-//! A thread that writes to many places in turn (a sort by digits) faults on each of them: no two faults follow each other. But where each pass writes what an
-//! earlier one did, a write to a copy that ended and was written while it was here says that the others will follow. So such a fault
-//! brings all of them that this chunk has, as many as one message carries. What comes so and is not written before it ends does not come so again; and
-//! in a chunk in which not all that came so the last time was written, the third such fault in an epoch does.
+//! A thread that writes to many places in turn (a sort by digits) faults on each of them: no two faults follow each
+//! other. But where each pass writes what an earlier one did, a write to a copy that ended and was written while it was
+//! here says that the others will follow. So such a fault brings all of them that this chunk has, as many as one
+//! message carries. What comes so and is not written before it ends does not come so again; and in a chunk in which not
+//! all that came so the last time was written, the third such fault in an epoch does.
 //!
-//! A copy that is used long after it ended has not earned that the barrier at which it ends fetches it ahead: it would end again before it is used. It comes
-//! with the others when it is written.
+//! A copy that is used long after it ended has not earned that the barrier at which it ends fetches it ahead: it would
+//! end again before it is used. It comes with the others when it is written.
 //!
-//! Nothing of the former holds where intervals close for locks: what belongs to other locks would end before it is used.
+//! Nothing of the former holds where intervals close for locks: what belongs to other locks would end before it is
+//! used.
 
 use super::{Access, Fault, FirstTouch, PageTable, PrefetchPlan, State, WRITE_FETCH, WRITTEN_BEFORE};
 use crate::coherence::pages::wire::{FETCH_PAGES_MAX, FETCH_RUNS_MAX};
@@ -44,7 +46,8 @@ impl PageTable {
         self.group_after = faults;
     }
 
-    /// Counts a fault on an invalid unit; tells whether all that was written here before will probably be written again.
+    /// Counts a fault on an invalid unit; tells whether all that was written here before will probably be written
+    /// again.
     pub(super) fn predicts_group_write(
         &mut self,
         cx: &Context<'_>,
@@ -62,7 +65,8 @@ impl PageTable {
         before && by_itself && cx.sync_phase.has_barriers_alone() && self.returned >= after
     }
 
-    /// The unit is fetched because it is used. If that is long after it ended, it has not earned that barriers fetch it ahead.
+    /// The unit is fetched because it is used. If that is long after it ended, it has not earned that barriers fetch it
+    /// ahead.
     pub(super) fn distrust(&mut self, cx: &Context<'_>, unit: usize) {
         let this = &mut self.units[unit];
         if this.has(WRITTEN_BEFORE) && cx.sync_phase.epoch().wrapping_sub(this.ended) >= LONG_EPOCHS {

@@ -27,8 +27,8 @@ fn an_untouched_page_goes_to_whoever_claims_it_first() {
     assert_eq!(bench.step(|table, cx, _| table.lookup(cx, &(2..3), OTHER, true)), [], "touched here first");
 }
 
-/// Two nodes took themselves for the home of one page: the claimant, and the node that had granted the claim and then asked the claimant,
-/// which did not know yet and named the home from before.
+/// Two nodes took themselves for the home of one page: the claimant, and the node that had granted the claim and then
+/// asked the claimant, which did not know yet and named the home from before.
 #[test]
 fn a_claimant_that_has_not_been_answered_does_not_name_the_asker_as_home() {
     let mut bench = Bench::with_shape(OTHER, true, |shape| shape.first_touch = FirstTouch::Always);

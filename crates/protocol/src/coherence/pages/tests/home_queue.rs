@@ -16,7 +16,8 @@ struct Home {
     home_queue: HomeQueue,
     /// Of diffs that were applied: their writer, epoch and page.
     applied: Vec<(NodeId, u32, PageNo)>,
-    /// Up to which serial [`OTHER`] has put its diffs here by itself, and up to which nodes that look by themselves are told that they are in.
+    /// Up to which serial [`OTHER`] has put its diffs here by itself, and up to which nodes that look by themselves are
+    /// told that they are in.
     put: u64,
     told_in: u64,
 }
@@ -100,7 +101,8 @@ fn diffs_of_one_node_are_applied_in_their_order() {
     assert_eq!((home.applied().len(), home.home_queue.kept()), (3, 0), "and each once");
 }
 
-/// What a node has put into this home's memory by itself is looked for now and then, and may be behind what it has sent since.
+/// What a node has put into this home's memory by itself is looked for now and then, and may be behind what it has sent
+/// since.
 #[test]
 fn what_is_in_stays_in_whatever_is_heard_afterwards() {
     let mut queue = HomeQueue::new();

@@ -10,8 +10,8 @@ fn home() -> Bench {
     bench
 }
 
-/// Page 0 is written or not, and a barrier comes; the other node fetches the page again if it was told. Gives whether it was, what the close called, and what the
-/// copying out.
+/// Page 0 is written or not, and a barrier comes; the other node fetches the page again if it was told. Gives whether
+/// it was, what the close called, and what the copying out.
 fn epoch(bench: &mut Bench, written: bool) -> (bool, Vec<String>, Vec<String>) {
     if written {
         bench.memory.written = vec![0];

@@ -410,7 +410,8 @@ fn of_two_deposits_of_which_one_covers_the_other_one_is_kept_and_else_both() {
     assert_eq!(intervals, [(0, 2), (1, 1)], "without what the acquirer has seen");
 }
 
-/// A lock moves that was released at this moment; gives how many bytes that tells, and the pages that the acquirer must invalidate.
+/// A lock moves that was released at this moment; gives how many bytes that tells, and the pages that the acquirer must
+/// invalidate.
 fn moves_released(
     from: &mut IntervalState,
     to: &mut IntervalState,
@@ -424,7 +425,8 @@ fn moves_released(
     (payload.len(), fresh.iter().flat_map(|e| write_notices::pages_of(e)).collect())
 }
 
-/// So many closes, each of an interval in which one page was written; gives the moments before them, which are those of releases under which that was.
+/// So many closes, each of an interval in which one page was written; gives the moments before them, which are those of
+/// releases under which that was.
 fn closes(intervals: &mut IntervalState, pages: Range<u32>) -> Vec<IntervalMark> {
     let close = |page: u32| {
         let before = IntervalMark(IntervalMark::FIRST.0 + u64::from(page));
@@ -511,7 +513,8 @@ fn each_epoch_numbers_its_intervals_anew_and_says_when_it_has_no_more_numbers() 
     }
 }
 
-/// Node 0 writes this page and sets a flag, whose manager stores what it tells; node 1 waits for the flag. Gives the pages that it hears of.
+/// Node 0 writes this page and sets a flag, whose manager stores what it tells; node 1 waits for the flag. Gives the
+/// pages that it hears of.
 fn hears_by_a_flag(ledgers: &mut [IntervalState; 2], stored: &mut Vec<u8>, page: PageNo) -> Vec<Range<PageNo>> {
     let ([a, b], mut said) = (ledgers, [Vec::new(), Vec::new(), Vec::new()]);
     a.close(wrote(page..page + 1, 0, 0));

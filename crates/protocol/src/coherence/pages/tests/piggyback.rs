@@ -70,7 +70,8 @@ impl Node {
         self.intervals.close([smallvec![group], Groups::new()]);
     }
 
-    /// Takes the token of a lock from `giver`, and wishes for these pages; gives those that can be used now without asking their home.
+    /// Takes the token of a lock from `giver`, and wishes for these pages; gives those that can be used now without
+    /// asking their home.
     fn takes_from(&mut self, giver: &mut Node, wanted: Range<PageNo>, fresh: bool) -> Vec<Range<PageNo>> {
         let (mut request, mut payload) = (Vec::new(), Vec::new());
         self.intervals.knowledge(LOCK, &mut request);

@@ -8,7 +8,8 @@ use std::ops::Range;
 
 const THIRD: NodeId = NodeId(3);
 
-/// Pages of [`OTHER`], each full of its number, sent at the end of `epoch` after so many messages of diffs from [`THIRD`] had been applied.
+/// Pages of [`OTHER`], each full of its number, sent at the end of `epoch` after so many messages of diffs from
+/// [`THIRD`] had been applied.
 fn keep(buffer: &mut PushBuffer, epoch: u32, pages: Range<PageNo>, applied: u64) {
     let bytes: Vec<u8> = pages.clone().flat_map(|page| [page as u8; PAGE_BYTES]).collect();
     let applied = vec![RequiredDiff { writer: THIRD, serial: applied }];

@@ -16,7 +16,8 @@ fn bytes_of_words(words: impl IntoIterator<Item = usize>) -> impl Iterator<Item 
     words.into_iter().flat_map(|word| 8 * word..8 * word + 8)
 }
 
-/// The nodes that are named when each node from 1 on has written one of these sets of bytes in one epoch, and the home too if so.
+/// The nodes that are named when each node from 1 on has written one of these sets of bytes in one epoch, and the home
+/// too if so.
 fn named(writers: &[Vec<usize>], home: bool) -> Vec<u16> {
     let mut sharing = Sharing::default();
     sharing.note(0, NodeId(9), 7, Touched::of(&marks([0])));

@@ -18,7 +18,8 @@ fn copy() -> Bench {
     bench
 }
 
-/// Another node copies page 0, which is written then or not, and a barrier comes. Gives whether others were told, and whether the note was taken.
+/// Another node copies page 0, which is written then or not, and a barrier comes. Gives whether others were told, and
+/// whether the note was taken.
 fn epoch(bench: &mut Bench, copied: bool, written: bool) -> (bool, bool) {
     if copied {
         bench.copy_out(0..1);
@@ -93,7 +94,8 @@ fn an_epoch_with_locks_leaves_no_notes_and_none_are_left_soon_after_it() {
     assert!((9..20).contains(&until_left(&mut bench)));
 }
 
-/// This node's copy of page 0 is written or not, and a barrier comes. Gives whether others were told, and what the close has called.
+/// This node's copy of page 0 is written or not, and a barrier comes. Gives whether others were told, and what the
+/// close has called.
 fn epoch_of_copy(bench: &mut Bench, written: bool) -> (bool, Vec<String>) {
     if written {
         bench.memory.written = vec![0];

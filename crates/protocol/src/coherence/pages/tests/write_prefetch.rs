@@ -15,7 +15,8 @@ fn store(bench: &mut Bench, page: PageNo, plan: PrefetchPlan) -> Vec<Range<PageN
     runs
 }
 
-/// An epoch in which these pages are written, numbered without those between, in this order; after it all copies end. How many pages each store fetched.
+/// An epoch in which these pages are written, numbered without those between, in this order; after it all copies end.
+/// How many pages each store fetched.
 fn epoch(bench: &mut Bench, written: &[PageNo], plan: PrefetchPlan) -> Vec<usize> {
     let written: Vec<PageNo> = written.iter().map(|page| 2 * page).collect();
     let fetched = written.iter().map(|page| store(bench, *page, plan).into_iter().flatten().count()).collect();

@@ -1,5 +1,5 @@
-//! Start-up on a small virtual network: every process has an address of its own, datagrams take a random time and may be
-//! lost or doubled, and a seed decides about all of it.
+//! Start-up on a small virtual network: every process has an address of its own, datagrams take a random time and may
+//! be lost or doubled, and a seed decides about all of it.
 
 use super::*;
 use crate::node::identity::tests::identity;
