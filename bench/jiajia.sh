@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# JIAJIA's own applications on Comem: builds them unchanged against include/compat/jia.h, runs them on several nodes, checks
-# what they compute, and prints a table.
+# JIAJIA's own applications on Comem: builds them unchanged against include/compat/jia.h, runs them on several nodes,
+# checks what they compute, and prints a table.
 #
 #   bench/jiajia.sh PATH [NODES…]     PATH: a copy of JIAJIA with its folder apps/; NODES: 1 2 4 if not given
 #
-# COMEM_BIN names the folder with comem and libcomem.so (target/release if not set); OPTIONS are passed on to `comem run`
-# (`--backbone shm`, `--engine hlrc`); ONLY="sor lu" runs some of the programs; CC and CFLAGS as usual.
+# COMEM_BIN names the folder with comem and libcomem.so (target/release if not set); OPTIONS are passed on to `comem
+# run` (`--backbone shm`, `--engine hlrc`); ONLY="sor lu" runs some of the programs; CC and CFLAGS as usual.
 #
 # Results are checked in these ways: a program's own check; a value that is known; or what it prints on one node, times
 # masked. SOR prints no result, so that a function linked in beside it prints a checksum of its grids when it leaves.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The kernels in workloads/, the same sources, on Comem and on ArgoDSM: times of the parallel phase, in turn, as a table.
+# The kernels in workloads/, the same sources, on Comem and on ArgoDSM: times of the parallel phase, in turn, as a
+# table.
 #
 #   bench/peers.sh ARGODSM [OPTIONS]      ARGODSM: a folder with ArgoDSM installed (lib/, include/), built with the MPI that
 #                                         MPICC and MPIRUN name (mpicc and mpirun if not set)
@@ -8,9 +9,10 @@
 #     --limit S       seconds a run may take (60)
 #     --only "P …"    some of the programs: sor lu fft radix is ep water
 #
-# ArgoDSM runs as it does best here: under its policy `naive` with homes where the kernels ask for them (bench/peers/argo/comem.h),
-# and the better of 8 (its default) and 64 pages a load, found by a run of each. On one host MPI moves the bytes through shared
-# memory. COMEM_BIN names the folder with comem (target/release if not set); the programs are taken from out/workloads.
+# ArgoDSM runs as it does best here: under its policy `naive` with homes where the kernels ask for them
+# (bench/peers/argo/comem.h), and the better of 8 (its default) and 64 pages a load, found by a run of each. On one host
+# MPI moves the bytes through shared memory. COMEM_BIN names the folder with comem (target/release if not set); the
+# programs are taken from out/workloads.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

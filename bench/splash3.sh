@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Runs the programs of a SPLASH-3 or SPLASH-4 checkout (14, 15) on Comem, compares each with the suite's own threaded build, and
-# prints a table.
+# Runs the programs of a SPLASH-3 or SPLASH-4 checkout (14, 15) on Comem, compares each with the suite's own threaded
+# build, and prints a table.
 #
 #     bench/splash3.sh PATH [--size small|paper] [--nodes "1 2 4"] [--threads T] [--engine E] [--backbone B]
 #                      [--only "fft radix"] [--repeat N] [--globals copy|share] [--keep] [--work DIR] [--define MACRO]
 #                      [-- FLAGS OF COMEM RUN]
 #
-# PATH is a checkout of https://github.com/SakalisC/Splash-3 or https://github.com/OdnetninI/Splash-4. Its own makefiles build it
-# twice, below DIR: with its own macros, and with MACROS and CC set to Comem's. Times are those of the parallel phase (between the suite's own
-# marks), medians of N runs; a program that ends with the right results is `ok`. --keep builds nothing anew. --define builds
-# both with -D MACRO (WITH_NO_OPTIONAL_LOCKS leaves out the locks that SPLASH-2 had not).
+# PATH is a checkout of https://github.com/SakalisC/Splash-3 or https://github.com/OdnetninI/Splash-4. Its own makefiles
+# build it twice, below DIR: with its own macros, and with MACROS and CC set to Comem's. Times are those of the parallel
+# phase (between the suite's own marks), medians of N runs; a program that ends with the right results is `ok`. --keep
+# builds nothing anew. --define builds both with -D MACRO (WITH_NO_OPTIONAL_LOCKS leaves out the locks that SPLASH-2 had
+# not).
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=$(realpath "${COMEM_BIN:-$here/../target/release}")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs every test, one stage after the other, and goes on after a failure (tests/stages.sh says how stages report). In the end it
-# says how long each stage took, what was skipped, and what failed and why; the last line counts. Called by `make test`.
+# Runs every test, one stage after the other, and goes on after a failure (tests/stages.sh says how stages report). In
+# the end it says how long each stage took, what was skipped, and what failed and why; the last line counts. Called by
+# `make test`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=tests/stages.sh
@@ -9,7 +10,8 @@ cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}"
 export COMEM_BIN="$CARGO_TARGET_DIR/debug"
 export COMEM_WORKLOADS="$PWD/out/test"
-# What is built once from nothing gains nothing by being cut for later builds, nor by being optimised across crates for a wheel that is only tested.
+# What is built once from nothing gains nothing by being cut for later builds, nor by being optimised across crates for
+# a wheel that is only tested.
 if [ "${CI:-}" = true ]; then
     export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}" CARGO_PROFILE_RELEASE_LTO="${CARGO_PROFILE_RELEASE_LTO:-off}"
 fi
@@ -36,9 +38,10 @@ lints() {
     cargo clippy --workspace --all-targets --quiet -- -D warnings
 }
 
-# The runner's own lines pass through; of what passing tests printed, only what they skipped. The simulator is built apart: its tests want a protocol
-# crate with rules that can be switched off, and all others, programs that tests build among them, one without. The Python package has no tests in Rust, and
-# beside it all libraries would be built once more for programs that tests build, which want less of a library for macros.
+# The runner's own lines pass through; of what passing tests printed, only what they skipped. The simulator is built
+# apart: its tests want a protocol crate with rules that can be switched off, and all others, programs that tests build
+# among them, one without. The Python package has no tests in Rust, and beside it all libraries would be built once more
+# for programs that tests build, which want less of a library for macros.
 rust_tests() {
     local status=0
     rust_log=$(mktemp)
@@ -67,7 +70,8 @@ build() {
         make --no-print-directory --silent -C tests/random COMEM_LIB="$(realpath "$COMEM_BIN")" OUT="$COMEM_WORKLOADS"
 }
 
-# A fixed number of fixed programs, also without Comem: is each right on one machine, and free of data races? `make soak` runs others.
+# A fixed number of fixed programs, also without Comem: is each right on one machine, and free of data races? `make
+# soak` runs others.
 random_programs() {
     if ! command -v python3 >/dev/null; then
         echo "SKIP: random programs: there is no python3 to run them; sudo apt-get install python3"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of the interfaces that Comem has besides its own: every tests/compat/GROUP/run.sh, or those of the groups
-# named. Reports by lines `ok: …`, `FAILED: …` and `SKIP: …`.
+# Runs the tests of the interfaces that Comem has besides its own: every tests/compat/GROUP/run.sh, or those of the
+# groups named. Reports by lines `ok: …`, `FAILED: …` and `SKIP: …`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 

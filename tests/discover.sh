@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Hosts made of network namespaces, joined by a bridge: the same program, started by hand on each with COMEM_DISCOVER=on,
-# finds itself a job, with a key file that all have. Nobody tells anybody an address: the first becomes node zero and the others hear of it.
+# Hosts made of network namespaces, joined by a bridge: the same program, started by hand on each with
+# COMEM_DISCOVER=on, finds itself a job, with a key file that all have. Nobody tells anybody an address: the first
+# becomes node zero and the others hear of it.
 #
 #     tests/discover.sh [WORKLOADS_DIR]
 #
-# Takes a quarter of a minute, and never more than four minutes. Where namespaces are not allowed it says SKIP; with CI=true it fails then.
+# Takes a quarter of a minute, and never more than four minutes. Where namespaces are not allowed it says SKIP; with
+# CI=true it fails then.
 set -uo pipefail
 root=$(realpath "$(dirname "$0")/..")
 workloads=$(realpath "${1:-${COMEM_WORKLOADS:-$root/out/test}}")
@@ -22,7 +24,8 @@ sea=$workloads/sea
 size=(--rows 130 --columns 128 --iterations 30)
 hosts=(alder birch cedar elm)
 
-# start HOST PROGRAM ARGUMENTS…: by hand, one of three, in the background. `auth` is how each is told to trust the others.
+# start HOST PROGRAM ARGUMENTS…: by hand, one of three, in the background. `auth` is how each is told to trust the
+# others.
 declare -A process
 auth=(COMEM_KEY_FILE="$work/key")
 start() {

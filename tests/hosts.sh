@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Four hosts, made of network namespaces and joined by a bridge, run sea together: started by daemons and by ssh, with 2 %
-# of all datagrams lost. The answer must be that of the sequential program, the datagrams authenticated, strangers
+# Four hosts, made of network namespaces and joined by a bridge, run sea together: started by daemons and by ssh, with 2
+# % of all datagrams lost. The answer must be that of the sequential program, the datagrams authenticated, strangers
 # refused, and a node's death the end of all, as is a way that takes too short packets, or a cut between any two hosts.
 #
 #     tests/hosts.sh [BIN_DIR [WORKLOADS_DIR]]
 #
-# Takes a minute, and never more than 400 s, however busy the machine is. Where namespaces are not allowed it says SKIP; with CI=true it fails then.
+# Takes a minute, and never more than 400 s, however busy the machine is. Where namespaces are not allowed it says SKIP;
+# with CI=true it fails then.
 set -uo pipefail
 root=$(realpath "$(dirname "$0")/..")
 bin=$(realpath "${1:-${COMEM_BIN:-$root/target/debug}}")
@@ -29,7 +30,8 @@ by_address=10.77.0.1,10.77.0.2,10.77.0.3,10.77.0.4
 faults=(--faults "drop=2%,seed=5")
 ssh_port=2222
 
-# ---- setting up -------------------------------------------------------------------------------------------------------
+# ---- setting up
+# -------------------------------------------------------------------------------------------------------
 
 set_up_hosts() {
     local host number=0
@@ -68,7 +70,8 @@ from_first() {
 }
 by_daemon() { from_first run --launch daemon --key-file "$work/key" --hosts "$by_address" "$@"; }
 
-# ---- checks -----------------------------------------------------------------------------------------------------------
+# ---- checks
+# -----------------------------------------------------------------------------------------------------------
 
 checksum() { grep -o 'checksum=[0-9a-f]*' "$1" | head -n 1; }
 # How many nodes say in the statistics that they authenticate; the job's own line does not count.
@@ -192,8 +195,9 @@ two_hosts_are_parted() {
     somebody_at alder cedar
     somebody_at cedar alder
     check_nothing_left "the launcher's host is parted from another" 20
-    # Alone: the launcher and its node hear of no other host, whose agents say nothing of their nodes' end either. All is over
-    # within two seconds of the time-out; three are for a busy machine, and far from the eight that it took to wait for each agent.
+    # Alone: the launcher and its node hear of no other host, whose agents say nothing of their nodes' end either. All
+    # is over within two seconds of the time-out; three are for a busy machine, and far from the eight that it took to
+    # wait for each agent.
     start_long --node-timeout 3s
     ip link set to-alder down
     is_over "the launcher's host is cut off" 6500
@@ -288,8 +292,8 @@ ends_naming() {
     verdict $? "$what: a sentence names node $node" "$work/err"
 }
 
-# Milliseconds in which a death is told. Silence alone would tell after ten seconds. On a quiet machine two seconds are promised, and the tests of
-# crates/runtime see to that.
+# Milliseconds in which a death is told. Silence alone would tell after ten seconds. On a quiet machine two seconds are
+# promised, and the tests of crates/runtime see to that.
 soon=8000
 
 a_node_dies() {
@@ -326,7 +330,8 @@ the_launcher_dies() {
     check_nothing_left "the launcher is killed"
 }
 
-# ---- ssh --------------------------------------------------------------------------------------------------------------
+# ---- ssh
+# --------------------------------------------------------------------------------------------------------------
 
 start_ssh_servers() {
     local host server
@@ -402,8 +407,8 @@ with comem.Cluster(hosts=["birch", "cedar:2"]) as c:
     check_nothing_left "a Python cluster by ssh"
 }
 
-# Workers of PARMACS on other hosts, with copies of main's variables and with shared ones; and a program whose workers are processes, two on
-# each host.
+# Workers of PARMACS on other hosts, with copies of main's variables and with shared ones; and a program whose workers
+# are processes, two on each host.
 ssh_runs_workers() {
     local rsh="ssh -F $work/ssh_config" globals
     if ! "$bin/comem-cc" -O1 "$root/tests/compat/globals/workers.c" -o "$work/programs/workers" 2>"$work/err" ||
@@ -427,7 +432,8 @@ ssh_runs_workers() {
     check_nothing_left "workers by ssh"
 }
 
-# ---- the test ---------------------------------------------------------------------------------------------------------
+# ---- the test
+# ---------------------------------------------------------------------------------------------------------
 
 expected=$(checksum <("$workloads/sea-seq" "${size[@]}"))
 set_up_hosts

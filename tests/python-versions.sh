@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# The Python package on several versions of CPython and NumPy: one wheel (it is built for the stable ABI) in a virtual environment for each.
+# The Python package on several versions of CPython and NumPy: one wheel (it is built for the stable ABI) in a virtual
+# environment for each.
 #
 #     tests/python-versions.sh [quick | VERSION/NUMPY…]
 #
-# `quick` takes the oldest CPython that is here, with the oldest NumPy that the package promises, and runs the suite on two nodes as one job: that is what
-# `make test` does. Without arguments, CPython 3.9 to 3.13 as far as they are here, each with NumPy 1.26 and with the newest that can be had, run
-# everything in crates/python/tests; `3.12/2.*` names one combination, and `3.12/2.*/quick` runs as much
-# of it as `quick`. Needs COMEM_PYTHON or out/python/venv, with the package, to build the wheel; where there is neither, that is said, and no failure.
+# `quick` takes the oldest CPython that is here, with the oldest NumPy that the package promises, and runs the suite on
+# two nodes as one job: that is what `make test` does. Without arguments, CPython 3.9 to 3.13 as far as they are here,
+# each with NumPy 1.26 and with the newest that can be had, run everything in crates/python/tests; `3.12/2.*` names one
+# combination, and `3.12/2.*/quick` runs as much of it as `quick`. Needs COMEM_PYTHON or out/python/venv, with the
+# package, to build the wheel; where there is neither, that is said, and no failure.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 unset PYTHONPATH

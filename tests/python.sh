@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The Python package: its tests on one, two and four nodes as one job, tests that start jobs of their own, the examples, and the tutorial's
-# code. Uses the package in out/python/venv (make python makes it), or the interpreter that COMEM_PYTHON names.
+# The Python package: its tests on one, two and four nodes as one job, tests that start jobs of their own, the examples,
+# and the tutorial's code. Uses the package in out/python/venv (make python makes it), or the interpreter that
+# COMEM_PYTHON names.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 unset PYTHONPATH
@@ -91,9 +92,10 @@ else
     failed=1
 fi
 
-# Reading another node's memory costs as many fetches from NumPy as from C. Over udp, where the counts are exact: pages that
-# are taken out of a neighbour's memory (shm) come in runs that depend on how far it has got with offering them. A run ahead
-# that comes before the thread gets there needs no signal, so of signals there is but a bound: one for each request.
+# Reading another node's memory costs as many fetches from NumPy as from C. Over udp, where the counts are exact: pages
+# that are taken out of a neighbour's memory (shm) come in runs that depend on how far it has got with offering them. A
+# run ahead that comes before the thread gets there needs no signal, so of signals there is but a bound: one for each
+# request.
 counts() {
     "${run[@]}" -n 2 --backbone udp --stats "out/python/stats.json" "$@" >/dev/null &&
         "$python" -c 'import json

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there that building (`setup.sh build`) testing (`setup.sh test`) or the Python package (`setup.sh python`) needs: installs what
-# is missing from Debian's archive where we may, and says in one sentence what to do where we may not.
+# Sees to it that the tools are there that building (`setup.sh build`) testing (`setup.sh test`) or the Python package
+# (`setup.sh python`) needs: installs what is missing from Debian's archive where we may, and says in one sentence what
+# to do where we may not.
 set -euo pipefail
 
 die() {
@@ -22,8 +23,8 @@ may_install() {
     have apt-get && { [ "$(id -u)" = 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }
 }
 
-# Installs the packages given; says why not where that is impossible. Never asks. Where one of several cannot be had, the others are
-# installed all the same.
+# Installs the packages given; says why not where that is impossible. Never asks. Where one of several cannot be had,
+# the others are installed all the same.
 updated=no
 install() {
     if ! may_install; then
@@ -49,8 +50,8 @@ install() {
 }
 get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; }
 
-# wants COMMANDS PACKAGE: tries to have one of these commands, of whatever make, by installing Debian's package if none is there. What
-# needs it is skipped otherwise, and says so itself.
+# wants COMMANDS PACKAGE: tries to have one of these commands, of whatever make, by installing Debian's package if none
+# is there. What needs it is skipped otherwise, and says so itself.
 missing=()
 wants() {
     local command

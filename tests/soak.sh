@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Runs jobs for so many minutes (COMEM_SOAK_MINUTES, 10), half of them the programs on shared pages again and again, of two to eight nodes and
-# over both backbones, whose start-ups and ends fall together differently each time; half of them random programs, from another seed each
-# time (COMEM_SOAK_SEED names it). A program on shared pages that is wrong, or not over within a minute, ends its half with what it
-# printed; random programs that are wrong are told, and the next follow. Meanwhile the kernel moves pages about, where we are root:
-# it does so by itself on machines that have been up for long, also to pages that Comem watches or copies.
+# Runs jobs for so many minutes (COMEM_SOAK_MINUTES, 10), half of them the programs on shared pages again and again, of
+# two to eight nodes and over both backbones, whose start-ups and ends fall together differently each time; half of them
+# random programs, from another seed each time (COMEM_SOAK_SEED names it). A program on shared pages that is wrong, or
+# not over within a minute, ends its half with what it printed; random programs that are wrong are told, and the next
+# follow. Meanwhile the kernel moves pages about, where we are root: it does so by itself on machines that have been up
+# for long, also to pages that Comem watches or copies.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 

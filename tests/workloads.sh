@@ -33,8 +33,8 @@ job() {
     fi
 }
 
-# everywhere NAME ARGUMENTS…: one workload on all numbers of nodes, under both sequentially consistent engines, over one of the
-# backbones in turn.
+# everywhere NAME ARGUMENTS…: one workload on all numbers of nodes, under both sequentially consistent engines, over one
+# of the backbones in turn.
 everywhere() {
     local name=$1 expected nodes engine backbone=shm
     shift

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the library's code does most, as it was counted: the compiler lays out together what runs often, and apart what hardly ever does. Between two sleeps a
-# node's code finds cold caches, so programs on more nodes than cores gain 5 to 10 % (docs/decisions/0044).
+# What the library's code does most, as it was counted: the compiler lays out together what runs often, and apart what
+# hardly ever does. Between two sleeps a node's code finds cold caches, so programs on more nodes than cores gain 5 to
+# 10 % (docs/decisions/0044).
 #
 #   tools/profile.sh flags   the compiler's options that use profile/comem.profdata, or nothing: counts are by symbols, whose names another release of the
 #                            compiler makes otherwise
@@ -40,7 +41,8 @@ check() {
         echo "comem: $counts counts $known of the library's $all functions: it was made of other code, and speeds nothing up; make profile" >&2
 }
 
-# count NAME... -- OPTIONS...: a program on shared pages with these arguments, over networks and shared memory, on few nodes and many.
+# count NAME... -- OPTIONS...: a program on shared pages with these arguments, over networks and shared memory, on few
+# nodes and many.
 count() {
     local program=() nodes backbone
     while [ "$1" != -- ]; do
@@ -82,7 +84,8 @@ make_counts() {
     RUSTFLAGS="-Cprofile-generate=$PWD/$raw" CARGO_TARGET_DIR="$target/counting" cargo build --release -p comem-cli -p comem-c -p comem-wrap -p comem-bench
     export LLVM_PROFILE_FILE="$PWD/$raw/kernels/%p.profraw" LD_LIBRARY_PATH="$target/counting/release"
     local engine seed
-    # Small problems: what the library does for a message or a fault must not look rare beside what it does for each byte.
+    # Small problems: what the library does for a message or a fault must not look rare beside what it does for each
+    # byte.
     for engine in hlrc scope; do
         count sor --preset nautilus -- --engine $engine
         count lu --preset jiajia -- --engine $engine

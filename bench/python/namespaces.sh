@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# NumPy arrays between hosts that are network namespaces, joined by a bridge, on lines of 1, 10 and 25 Gbit/s with a delay of 25 us
-# (`--faults delay=25us,rate=…`): the time to the sum of a fresh array of 256 MiB on four hosts as a share of the line rate, and the smallest heat and
-# k-means problem that two hosts solve faster than one. Prints tables in Markdown.
+# NumPy arrays between hosts that are network namespaces, joined by a bridge, on lines of 1, 10 and 25 Gbit/s with a
+# delay of 25 us (`--faults delay=25us,rate=…`): the time to the sum of a fresh array of 256 MiB on four hosts as a
+# share of the line rate, and the smallest heat and k-means problem that two hosts solve faster than one. Prints tables
+# in Markdown.
 #
 #     bench/python/namespaces.sh [--quick] [--line GBIT] [sum] [heat] [kmeans]     with the package in out/python/venv (make python), or COMEM_PYTHON
 #

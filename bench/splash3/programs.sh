@@ -90,8 +90,8 @@ compare() { awk -v tolerance="$1" -f "$here/splash3/same.awk" "$2" "$3"; }
 # What of an output are results: all but times, and what a worker prints about itself.
 results() { grep -viE 'time|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' "$1" | grep -v '^ *$'; }
 
-# The pixels of the images that a program has made. VOLREND's files end with a directory that has bytes of no meaning in it;
-# where it begins stands in bytes 8 to 15.
+# The pixels of the images that a program has made. VOLREND's files end with a directory that has bytes of no meaning in
+# it; where it begins stands in bytes 8 to 15.
 pixels() {
     local file
     case $1 in

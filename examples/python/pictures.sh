@@ -3,8 +3,8 @@
 #
 #     examples/python/pictures.sh DIRECTORY [PROGRAM…]      all of those below, or the ones named
 #
-# Uses the package in out/python/venv (make python), or the interpreter that COMEM_PYTHON names; the pictures in docs/pictures are made by
-# `examples/python/pictures.sh docs/pictures`.
+# Uses the package in out/python/venv (make python), or the interpreter that COMEM_PYTHON names; the pictures in
+# docs/pictures are made by `examples/python/pictures.sh docs/pictures`.
 set -euo pipefail
 root=$(realpath "$(dirname "$0")/../..")
 python=${COMEM_PYTHON:-$root/out/python/venv/bin/python}

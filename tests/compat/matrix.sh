@@ -1,5 +1,5 @@
-# For tests of interfaces of other systems: to be read by tests/compat/GROUP/run.sh. Builds programs, and runs them on one
-# to four nodes under each engine, over datagrams that get lost, doubled and reordered, and over shared memory.
+# For tests of interfaces of other systems: to be read by tests/compat/GROUP/run.sh. Builds programs, and runs them on
+# one to four nodes under each engine, over datagrams that get lost, doubled and reordered, and over shared memory.
 
 bin=$(realpath "${COMEM_BIN:-target/debug}")
 include=$(realpath include)
@@ -71,8 +71,8 @@ over_each_backbone() {
     [ "$wrong" = 0 ] && passed "$1 over each backbone"
 }
 
-# with_two_workers NAME ARGUMENT…: the same with -t 2, where a worker is a process: twice as many of them, on each number of nodes,
-# under each engine. `@` in an argument is the number of processes.
+# with_two_workers NAME ARGUMENT…: the same with -t 2, where a worker is a process: twice as many of them, on each
+# number of nodes, under each engine. `@` in an argument is the number of processes.
 with_two_workers() {
     local name=$1 choice nodes engine backbone wrong=0
     shift

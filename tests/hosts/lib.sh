@@ -1,9 +1,9 @@
 # Hosts for tests, made of namespaces; sourced by hosts.sh and discover.sh.
 #
-# The test runs itself again in namespaces of its own (`enter_namespaces`), with a bridge in them. A host (`make_host`) is
-# one process, hosts/host.sh, that is the first of its own namespaces: network, process numbers, host name, mounts. So
-# nothing of the machine's own network is ever touched, and when the test ends, in whatever way, the kernel ends every
-# process and takes away every device. All hosts see the same files; the work directory is `$work`.
+# The test runs itself again in namespaces of its own (`enter_namespaces`), with a bridge in them. A host (`make_host`)
+# is one process, hosts/host.sh, that is the first of its own namespaces: network, process numbers, host name, mounts.
+# So nothing of the machine's own network is ever touched, and when the test ends, in whatever way, the kernel ends
+# every process and takes away every device. All hosts see the same files; the work directory is `$work`.
 
 hosts_dir=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 export PATH="$PATH:/usr/sbin:/sbin"
@@ -11,7 +11,8 @@ export PATH="$PATH:/usr/sbin:/sbin"
 declare -A anchor address
 passed=0 failed=0 skipped=0
 
-# ---- reports ----------------------------------------------------------------------------------------------------------
+# ---- reports
+# ----------------------------------------------------------------------------------------------------------
 
 ok() {
     passed=$((passed + 1))
@@ -63,7 +64,8 @@ cannot_test() {
     exit 0
 }
 
-# ---- namespaces -------------------------------------------------------------------------------------------------------
+# ---- namespaces
+# -------------------------------------------------------------------------------------------------------
 
 # What it takes to make all the namespaces: nothing for root; others need one in which they are root.
 namespace_flags() {
@@ -144,7 +146,8 @@ on() {
     nsenter --target "${anchor[$host]}" --net --mount --uts --pid -- env -C "$work" "$@"
 }
 
-# ---- processes --------------------------------------------------------------------------------------------------------
+# ---- processes
+# --------------------------------------------------------------------------------------------------------
 
 # processes HOST: what runs there: `pid` in this script's numbers and `command`, a line each.
 processes() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Global variables as shared memory, in a C program whose variables the linker script gathers: on one to four nodes, with one
-# and two threads each, under hlrc, scope and msi, with every detector, over udp (also a bad network) and shm.
+# Global variables as shared memory, in a C program whose variables the linker script gathers: on one to four nodes,
+# with one and two threads each, under hlrc, scope and msi, with every detector, over udp (also a bad network) and shm.
 # Called by tests/compat.sh; alone: `COMEM_BIN=target/debug tests/compat/globals/run.sh [NAME]`.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
@@ -30,7 +30,8 @@ build() {
     "$bin/comem-cc" -std=c11 -Wall -Wextra -Werror -O2 tests/compat/globals/workers.c -o "$out/workers"
 }
 
-# The same program, of which one file comes from an archive of its own, with a section for each variable; and with Comem from an archive.
+# The same program, of which one file comes from an archive of its own, with a section for each variable; and with Comem
+# from an archive.
 archived() {
     local nodes what="variables in a program's own archives are globals" fine=1 static others
     "$bin/comem-cc" -std=c11 -O2 -fdata-sections -c tests/compat/globals/other.c -o "$out/other-apart.o" &&
@@ -56,7 +57,8 @@ archived() {
     fi
 }
 
-# job WHAT NAME COMEM-FLAGS…: passes when the job ends well and its only line is `ok`. ($program runs, with NAME as its argument.)
+# job WHAT NAME COMEM-FLAGS…: passes when the job ends well and its only line is `ok`. ($program runs, with NAME as its
+# argument.)
 program=variables
 job() {
     local what=$1 name=$2 printed ended=0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Programs in PARMACS form: every macro, workers round after round, and three of the workloads, whose results must be those
-# of the C ones for one thread. COMEM_BIN holds comem and comem-cc. Reports by lines `ok: …` / `FAILED: …`.
+# Programs in PARMACS form: every macro, workers round after round, and three of the workloads, whose results must be
+# those of the C ones for one thread. COMEM_BIN holds comem and comem-cc. Reports by lines `ok: …` / `FAILED: …`.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The process model of PARMACS: workers, globals, barriers of some threads, ends. COMEM_BIN holds comem and comem-cc. Called by
-# tests/compat.sh; alone: `COMEM_BIN=target/debug tests/compat/process/run.sh [SCENARIO]`. Reports by lines `ok: …` / `FAILED: …`.
+# The process model of PARMACS: workers, globals, barriers of some threads, ends. COMEM_BIN holds comem and comem-cc.
+# Called by tests/compat.sh; alone: `COMEM_BIN=target/debug tests/compat/process/run.sh [SCENARIO]`. Reports by lines
+# `ok: …` / `FAILED: …`.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 
