@@ -366,18 +366,10 @@ impl Worker {
         flushed.map(drop)
     }
 
-    /// Sets these bits of an aligned word of 8 bytes; gives what it was.
-    ///
-    /// # Errors
-    /// As for [`Worker::get`], also where the word is not aligned.
-    pub fn fetch_or(&self, peer: &Peer, offset: u64, bits: u64, is_lost: &dyn Fn() -> bool) -> io::Result<u64> {
-        self.atomic(peer, offset, (Atomic::Or, bits, 0), is_lost)
-    }
-
     /// Adds to an aligned word of 8 bytes; gives what it was.
     ///
     /// # Errors
-    /// As for [`Worker::fetch_or`].
+    /// As for [`Worker::get`], also where the word is not aligned.
     pub fn fetch_add(&self, peer: &Peer, offset: u64, summand: u64, is_lost: &dyn Fn() -> bool) -> io::Result<u64> {
         self.atomic(peer, offset, (Atomic::Add, summand, 0), is_lost)
     }
@@ -385,7 +377,7 @@ impl Worker {
     /// Stores `new` in an aligned word of 8 bytes if it is `expected`; gives what it was.
     ///
     /// # Errors
-    /// As for [`Worker::fetch_or`].
+    /// As for [`Worker::fetch_add`].
     pub fn compare_and_swap(
         &self,
         peer: &Peer,
@@ -457,7 +449,7 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     /// Ends the thread that attends, also where a test fails.
     struct Ends<'a>(&'a AtomicBool);
@@ -472,14 +464,14 @@ mod tests {
     const NEVER: &dyn Fn() -> bool = &|| false;
 
     /// Two nodes in this process: each has a worker, and memory that the other reaches.
-    fn two(transports: &CStr, body: impl FnOnce(&Worker, &Peer, &Peer, &'static [std::sync::atomic::AtomicU64])) {
+    fn two(transports: &CStr, body: impl FnOnce(&Worker, &Worker, &Peer, &Peer, &'static [AtomicU64])) {
         let library = match Library::load() {
             Ok(library) => library,
             Err(missing) => return println!("SKIP: {missing}"),
         };
         let made = [Worker::new(library, Some(transports)), Worker::new(library, Some(transports))];
         let [Ok(one), Ok(other)] = made else { return println!("SKIP: no transports {transports:?}: {made:?}") };
-        let words: &'static [std::sync::atomic::AtomicU64] = Box::leak((0..BYTES / 8).map(|_| 0.into()).collect());
+        let words: &'static [AtomicU64] = Box::leak((0..BYTES / 8).map(|_| 0.into()).collect());
         let start = words.as_ptr().cast_mut().cast();
         // SAFETY: words that live for ever and are used atomically.
         let invitation = unsafe { other.invite(start, BYTES) }.expect("memory can be registered");
@@ -493,32 +485,46 @@ mod tests {
             let _ends = Ends(&done);
             let own = other.accept(&invitation).expect("it reaches itself");
             let peer = one.accept(&invitation).expect("it is reached");
-            body(&one, &peer, &own, words);
-            other.fetch_or(&own, 64, 1, NEVER).expect("by its own adapter");
+            body(&one, &other, &peer, &own, words);
         });
     }
 
     fn works(transports: &CStr) {
-        two(transports, |worker, peer, _, words| {
-            let bytes: Vec<u8> = (0..2048).map(|n| (n % 251) as u8).collect();
-            worker.put(peer, 4096, &bytes, NEVER).unwrap();
-            worker.flush(peer, NEVER).unwrap();
-            assert_eq!(words[512].load(Ordering::Relaxed).to_ne_bytes(), bytes[..8]);
-            let mut copy = vec![0; 2048];
-            worker.get(peer, 4096, &mut copy, NEVER).unwrap();
-            assert_eq!(copy, bytes);
-            words[2].store(0x30, Ordering::Relaxed);
-            assert_eq!(worker.fetch_or(peer, 16, 0x83, NEVER).unwrap(), 0x30);
-            assert_eq!(worker.fetch_add(peer, 16, 5, NEVER).unwrap(), 0xb3);
-            assert_eq!(worker.compare_and_swap(peer, 16, (1, 2), NEVER).unwrap(), 0xb8);
-            assert_eq!(worker.compare_and_swap(peer, 16, (0xb8, 2), NEVER).unwrap(), 0xb8);
-            assert_eq!(words[2].load(Ordering::Relaxed), 2);
-            for (offset, len) in [(BYTES as u64 - 8, 16), (BYTES as u64, 1), (u64::MAX, 8)] {
-                let refused = worker.put(peer, offset, &vec![0; len], NEVER).unwrap_err();
-                assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        two(transports, |one, other, peer, own, words| {
+            // On another worker's memory, and on a worker's own.
+            for (worker, to) in [(one, peer), (other, own)] {
+                each_has_its_effect(worker, to, words);
             }
-            assert!(worker.fetch_or(peer, 12, 1, NEVER).is_err(), "not aligned");
         });
+    }
+
+    /// What an operation brings back says nothing of what it has done: the memory is looked at.
+    fn each_has_its_effect(worker: &Worker, to: &Peer, words: &[AtomicU64]) {
+        let bytes: Vec<u8> = (0..2048).map(|n| (n % 251) as u8).collect();
+        words[512..768].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        worker.put(to, 4096, &bytes, NEVER).unwrap();
+        worker.flush(to, NEVER).unwrap();
+        let stored = words[512..768].iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        assert!(stored.eq(bytes.iter().copied()));
+        let mut copy = vec![0; 2048];
+        worker.get(to, 4096, &mut copy, NEVER).unwrap();
+        assert_eq!(copy, bytes);
+        let word = &words[2];
+        word.store(0x30, Ordering::Relaxed);
+        let now = || word.load(Ordering::Relaxed);
+        assert_eq!((worker.fetch_add(to, 16, 5, NEVER).unwrap(), now()), (0x30, 0x35));
+        assert_eq!((worker.compare_and_swap(to, 16, (1, 2), NEVER).unwrap(), now()), (0x35, 0x35));
+        assert_eq!((worker.compare_and_swap(to, 16, (0x35, 2), NEVER).unwrap(), now()), (0x35, 2));
+        assert_eq!(
+            (words[1].load(Ordering::Relaxed), words[3].load(Ordering::Relaxed)),
+            (0, 0),
+            "no neighbour changes"
+        );
+        for (offset, len) in [(BYTES as u64 - 8, 16), (BYTES as u64, 1), (u64::MAX, 8)] {
+            let refused = worker.put(to, offset, &vec![0; len], NEVER).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        }
+        assert!(worker.fetch_add(to, 12, 1, NEVER).is_err(), "not aligned");
     }
 
     #[test]

@@ -113,13 +113,13 @@ impl RequestParams {
     }
 }
 
-/// `ucp_atomic_op_t`.
+/// `ucp_atomic_op_t`, as far as it is used. Fetching OR, AND and XOR are not: in memory that processes share, those of
+/// libucx 1.13.1 give the old value and change nothing.
 #[derive(Clone, Copy)]
 #[repr(i32)]
 pub(super) enum Atomic {
     Add = 0,
     CompareAndSwap = 2,
-    Or = 4,
 }
 
 /// What an operation gives: nothing when it is done, an error, or a request under way.

@@ -189,6 +189,12 @@ impl Node {
         !self.emulates_operations() && self.ucx.get().is_none()
     }
 
+    /// Whether this node's processor may change entries of its own memory. By UCX all changes go through the worker: an
+    /// adapter's need not be atomic for the processor, and over other transports a put may store the same bytes twice.
+    pub(crate) fn changes_entries(&self) -> bool {
+        self.ucx.get().is_none()
+    }
+
     /// How threads of this node reach the memory of other nodes, as people are told; `None` where they do not.
     pub(crate) fn one_sided_operations(&self) -> Option<&'static str> {
         let has_lines = self.shared()?.views.as_ref()?.lines.is_some();

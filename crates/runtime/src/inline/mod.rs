@@ -122,7 +122,8 @@ fn lines_of(range: &Range<usize>) -> Option<(usize, &'static Lines)> {
 
 /// Makes `access` on bytes of lines memory if they lie in a locked unit that this node holds alone; whether it did.
 fn on_locked(address: usize, bytes: usize, access: impl FnOnce(*mut u8)) -> bool {
-    let Some(shared) = node_of_this_process().and_then(|node| node.shared()) else { return false };
+    let Some(node) = node_of_this_process().filter(|node| node.changes_entries()) else { return false };
+    let Some(shared) = node.shared() else { return false };
     let Some(lines) = shared.views.as_ref().and_then(|views| views.lines.as_ref()) else { return false };
     let count = |add: &dyn Fn(&Counters)| _ = crate::seated().inspect(|thread| add(thread.counters()));
     if IN_A_CALL.replace(true) {

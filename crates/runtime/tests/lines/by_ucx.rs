@@ -122,6 +122,27 @@ fn sums_of_four_nodes_under_locks_by_ucx_add_up() {
     }
 }
 
+/// The data too is kept coherent by operations through UCX. A node's two threads contend for its own entries.
+#[test]
+fn sums_of_four_nodes_of_two_threads_add_up() {
+    if !is_there() {
+        return;
+    }
+    let [tcp, posix] = TRANSPORTS;
+    for (transports, locks) in [(posix, "tokens"), (posix, "one-sided"), (tcp, "one-sided")] {
+        // What two threads lock at the same time is seldom: a run alone tells little.
+        for _ in 0..if transports == posix { 4 } else { 1 } {
+            let env = [("COMEM_LOCKS", locks), ("COMEM_THREADS", "2"), ("COMEM_WAIT", "block")];
+            let outcome = direct("sections", 4, &[&settings(transports, "64")[..], &env].concat()).finish();
+            all_well(&outcome);
+            assert!(counter(&outcome, "dir_retries") > 0, "nobody has contended: {:?}", outcome.stats);
+            let is_word = locks == "one-sided";
+            assert_eq!(of_locks(&outcome, "lock_operations") > 0, is_word, "{:?}", outcome.stats);
+            assert_eq!(of_locks(&outcome, "lock_remote") > 0, !is_word, "{:?}", outcome.stats);
+        }
+    }
+}
+
 /// Words that a processor reaches for others cost more than tokens.
 #[test]
 fn locks_are_tokens_unless_words_by_ucx_are_asked_for() {
