@@ -113,8 +113,8 @@ impl RequestParams {
     }
 }
 
-/// `ucp_atomic_op_t`, as far as it is used. Fetching OR, AND and XOR are not: in memory that processes share, those of
-/// libucx 1.13.1 give the old value and change nothing.
+/// `ucp_atomic_op_t`, as far as it is used. A fetching OR is not: that of libucx 1.13.1 gives the old value and changes
+/// nothing, where the memory is the worker's own and its transports are shared memory.
 #[derive(Clone, Copy)]
 #[repr(i32)]
 pub(super) enum Atomic {

@@ -131,7 +131,7 @@ fn sums_of_four_nodes_of_two_threads_add_up() {
     let [tcp, posix] = TRANSPORTS;
     for (transports, locks) in [(posix, "tokens"), (posix, "one-sided"), (tcp, "one-sided")] {
         // What two threads lock at the same time is seldom: a run alone tells little.
-        for _ in 0..if transports == posix { 4 } else { 1 } {
+        for _ in 0..if transports == posix { 3 } else { 1 } {
             let env = [("COMEM_LOCKS", locks), ("COMEM_THREADS", "2"), ("COMEM_WAIT", "block")];
             let outcome = direct("sections", 4, &[&settings(transports, "64")[..], &env].concat()).finish();
             all_well(&outcome);
