@@ -136,6 +136,7 @@ fn sums_of_four_nodes_of_two_threads_add_up() {
             let outcome = direct("sections", 4, &[&settings(transports, "64")[..], &env].concat()).finish();
             all_well(&outcome);
             assert!(counter(&outcome, "dir_retries") > 0, "nobody has contended: {:?}", outcome.stats);
+            assert_eq!(counter(&outcome, "locked_stores"), 0, "the processor has locked entries: {:?}", outcome.stats);
             let is_word = locks == "one-sided";
             assert_eq!(of_locks(&outcome, "lock_operations") > 0, is_word, "{:?}", outcome.stats);
             assert_eq!(of_locks(&outcome, "lock_remote") > 0, !is_word, "{:?}", outcome.stats);
