@@ -116,7 +116,7 @@ impl OneSided for Ucx<'_> {
     }
 
     /// By a compare-and-swap of the word that the entry is part of, until nobody has changed that word meanwhile. A
-    /// fetching OR takes one operation less and is not used: libucx 1.13.1 says that it is done, and changes nothing.
+    /// fetching OR would need no get, and is not used: that of libucx 1.13.1 may change nothing (decision 0068).
     fn fetch_and_set(&mut self, at: Place, holder: NodeId) -> std::result::Result<Entry, Refusal> {
         let (peer, offset) = self.target(at, ENTRY_BYTES)?;
         let (start, shift) = (offset - offset % WORD, offset % WORD * 8);
