@@ -408,7 +408,7 @@ impl Boot {
         let job = membership.job;
         let node = self.into_node(machine, membership, writer);
         if node.config.locks_are_one_sided() {
-            node.set_lock_tables(LockTables::new(node.me(), node.nodes())?);
+            node.set_lock_tables(LockTables::new(node.me(), node.nodes(), job)?);
         }
         node.make_arrival_words(job);
         launcher_link.hand_over(&node);

@@ -35,6 +35,8 @@ pub(crate) const PAUSE_MOST: Span = Span::from_us(8);
 /// The tables of a job's locks, each node's own.
 #[derive(Debug)]
 pub(crate) struct LockTables {
+    /// The job, which the names of the tables' files have.
+    job: u64,
     of: Vec<OnceLock<LockTable>>,
 }
 
@@ -87,12 +89,12 @@ impl LockTables {
     }
 
     /// This node's table, and room for views of the others'.
-    pub(crate) fn new(me: NodeId, nodes: usize) -> Result<LockTables> {
+    pub(crate) fn new(me: NodeId, nodes: usize, job: u64) -> Result<LockTables> {
         let trouble = Error::system("cannot make the table of locks (another kind of lock needs none: --locks tokens)");
-        let own = LockTable::new().map_err(trouble)?;
+        let own = LockTable::new(job).map_err(trouble)?;
         let of: Vec<OnceLock<LockTable>> = (0..nodes).map(|_| OnceLock::new()).collect();
         let _ = of[me.index()].set(own);
-        Ok(LockTables { of })
+        Ok(LockTables { job, of })
     }
 }
 
@@ -222,7 +224,7 @@ impl Thread {
     fn map_locks_of<'a>(&self, tables: &'a LockTables, home: NodeId) -> Result<&'a LockTable> {
         let node = self.home();
         let (_, pid) = node.wire.member(home).unwrap_or_default();
-        match LockTable::of(pid) {
+        match LockTable::of(pid, tables.job) {
             Ok(table) => Ok(tables.of[home.index()].get_or_init(|| table)),
             Err(error) => {
                 let what = format!(

@@ -14,8 +14,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// In the name of the memory file.
-const FILE_KIND: &str = "locks";
+/// In the name of the memory file, which tells it from those of earlier jobs of the same process.
+fn kind(job: u64) -> String {
+    format!("locks-{job:x}")
+}
+
 /// A place has a cache line for itself.
 const PLACE_BYTES: usize = 64;
 const BYTES: usize = (PLACES * PLACE_BYTES).next_multiple_of(PAGE_BYTES);
@@ -39,22 +42,22 @@ pub struct LockTable {
 }
 
 impl LockTable {
-    /// A table without names. It costs nothing until it is touched.
+    /// A table for this job, without names. It costs nothing until it is touched.
     ///
     /// # Errors
     /// What the system refused.
-    pub fn new() -> io::Result<LockTable> {
-        let file = sys::memory_file(FILE_KIND, BYTES)?;
+    pub fn new(job: u64) -> io::Result<LockTable> {
+        let file = sys::memory_file(&kind(job), BYTES)?;
         let view = View::new(None, BYTES, sys::BOTH, Some(file.as_fd()))?;
         Ok(LockTable { view, _file: Some(file) })
     }
 
-    /// The table of process `pid`.
+    /// The table that process `pid` has made for this job.
     ///
     /// # Errors
     /// When there is none, or the system does not let this process write to it (another user, another container).
-    pub fn of(pid: u32) -> io::Result<LockTable> {
-        let file = memory_file_of(pid, FILE_KIND, BYTES, true)?;
+    pub fn of(pid: u32, job: u64) -> io::Result<LockTable> {
+        let file = memory_file_of(pid, &kind(job), BYTES, true)?;
         let view = View::new(None, BYTES, sys::BOTH, Some(file.as_fd()))?;
         Ok(LockTable { view, _file: None })
     }
@@ -131,8 +134,10 @@ mod tests {
 
     #[test]
     fn two_views_are_one_table_and_a_sleeper_in_one_is_woken_through_the_other() {
-        let own = LockTable::new().unwrap();
-        let other = LockTable::of(std::process::id()).unwrap();
+        let _earlier = LockTable::new(6).unwrap();
+        let own = LockTable::new(7).unwrap();
+        assert!(LockTable::of(std::process::id(), 8).is_err(), "another job's table");
+        let other = LockTable::of(std::process::id(), 7).unwrap();
         assert_eq!([own.claim(7, 3), other.claim(7, 4), other.name(7), own.name(8)], [0, 3, 3, 0]);
         let held = LockWord(1 << 40 | 5);
         assert_eq!(other.swap(PLACES - 1, LockWord(1), held), LockWord::FREE, "it was not what was expected");
