@@ -2,6 +2,12 @@
 //!
 //! Without a launcher a program is a correct job of one node at once: no sockets, nobody asked, nothing awaited.
 
+mod heap;
+mod key;
+mod waits;
+
+use self::heap::make_heap;
+use self::key::{Key, authenticates, is_over_network};
 use crate::config::Config;
 use crate::control::{self, ControlReader, ControlWriter, FromNode, Job, ToNode};
 use crate::error::{Error, Result};
@@ -12,10 +18,8 @@ use crate::locks::LockTables;
 use crate::node::Node;
 use crate::report;
 use crate::service;
-use crate::shared::{Place, Shared, address_space, fault, hooks};
+use crate::shared::{Shared, fault};
 use crate::thread::Thread;
-use comem_memory::lines::barrier;
-use comem_memory::pages::Detector;
 use comem_net::multicast::DISCOVERY_PORT;
 use comem_net::network::NetworkOptions;
 use comem_net::select::{self, Interface, MTUS, Reach};
@@ -27,16 +31,13 @@ use comem_protocol::coherence::Engine;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::identity::{Identity, Layout, PACKETS, VERSION};
-use comem_protocol::node::startup::{
-    self, DISCOVERY_PROG, Event, Mode, Phase, StartError, Startup, To, Transmit, Waits,
-};
+use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Phase, StartError, Startup, To, Transmit};
 use comem_protocol::node::table::Membership;
-use comem_protocol::time::{Span, Time};
+use comem_protocol::time::Span;
 use comem_protocol::wire::header::{Flags, HEADER_BYTES, HeaderRepr, LEN_AT, MsgType, Packet};
 use comem_protocol::wire::message::Collective;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -142,54 +143,6 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
         crate::error::say(format_args!("comem: {error}"));
     }
     node
-}
-
-/// Agrees with the other nodes on where the shared heap lies, and makes it. Where that cannot be, the program runs
-/// without: only allocating fails.
-fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
-    let detector = address_space::choose_detector(&node.config);
-    let units_stay = !detector.as_ref().is_ok_and(|chosen| *chosen == Detector::Mprotect);
-    let mut directory = address_space::offers(node.config.heap).to_vec();
-    directory.push(i64::from(units_stay));
-    let may_be_biased = node.config.has_lines() && !node.config.uses_ucx();
-    directory.push(i64::from(may_be_biased && barrier::register()));
-    let bytes: Vec<u8> = directory.iter().flat_map(|o| o.to_be_bytes()).collect();
-    main.collective(Collective::PLACE, &bytes, |result| {
-        for (offer, word) in directory.iter_mut().zip(result.as_chunks::<8>().0) {
-            *offer = i64::from_be_bytes(*word);
-        }
-    })?;
-    let has_barrier = directory.pop() == Some(1);
-    let units_may_differ = directory.pop() == Some(0);
-    let Some(base) = address_space::agreed(&directory) else {
-        if node.config.verbose {
-            crate::error::say(format_args!(
-                "comem: no place for a shared heap of {} bytes is free on every node",
-                node.config.heap
-            ));
-        }
-        return Ok(());
-    };
-    let made = detector.and_then(|detector| {
-        let place = Place { base, detector, units_may_differ, has_barrier };
-        Shared::new(&node.config, node.me(), node.nodes(), Some(place))
-    });
-    match made {
-        Ok(shared) => {
-            node.set_shared(shared);
-            node.stamp_heap();
-            fault::install(node)?;
-            fault::guess_at_crashes(node)?;
-            hooks::install(node);
-            Ok(())
-        }
-        // An order is an order.
-        Err(error) if node.config.detector.is_some() => Err(error),
-        Err(error) => {
-            crate::error::say(format_args!("comem: {}: there is no shared heap: {error}", node.name_of(node.me())));
-            Ok(())
-        }
-    }
 }
 
 /// A process on its way to becoming a node of a job of several.
@@ -561,57 +514,6 @@ impl Boot {
         }
     }
 
-    fn tell_whom_it_waits_for(&self, machine: &Startup, now: Time) {
-        let Some(waits) = machine.waits_for() else { return };
-        let me = waits.me.map_or("a node".to_string(), |node| node.to_string());
-        let (how, most) = (self.how_they_meet(&waits), waits.until.map(|at| (at - now).0.div_ceil(1_000_000_000)));
-        let most = most.map_or(String::new(), |seconds| format!("; gives up in {seconds} s"));
-        let most = match self.strangers.load(Ordering::Relaxed) {
-            0 => most,
-            count => format!(
-                "; {count} datagrams that came do not carry this job's key: is COMEM_KEY_FILE, or COMEM_AUTH=off, the same for all?{most}"
-            ),
-        };
-        self.say_it_waits(&me, &waits.missing(), &format!("{how}{most}"));
-    }
-
-    fn say_it_waits(&self, me: &str, whom: &str, how: &str) {
-        let (nodes, pid) = (self.config.nodes, std::process::id());
-        crate::error::say(format_args!(
-            "comem: {me} of a job of {nodes} (host {}, pid {pid}) waits for {whom}: {how}",
-            host_name(),
-        ));
-    }
-
-    /// How the nodes of a job find each other, as seen from here.
-    fn how_they_meet(&self, waits: &Waits) -> String {
-        match waits.zero {
-            Some(zero) if waits.me.is_some() => format!("node 0 at {zero} gathers the others"),
-            Some(zero) => format!("nobody at {zero} has answered yet"),
-            None if waits.phase == Phase::Address => {
-                "COMEM_NODE is for launchers, which say where node 0 is; by hand take COMEM_JOIN or COMEM_DISCOVER"
-                    .to_string()
-            }
-            None if self.config.discover => {
-                let interface = self.network.interface();
-                format!(
-                    "they find each other with COMEM_DISCOVER=on, at UDP port {DISCOVERY_PORT} of {}",
-                    interface.name
-                )
-            }
-            None if self.job.is_some() => "whoever started the job has told where node 0 is".to_string(),
-            None => {
-                let (nodes, zero) = (self.config.nodes, self.endpoints[0].local_addr());
-                let here = if zero.ip().is_loopback() {
-                    " on this host; for others, start this node with COMEM_IFACE, which names its interface or network"
-                } else {
-                    ""
-                };
-                format!("the others join with COMEM_NODES={nodes} COMEM_JOIN={zero}{here}")
-            }
-        }
-    }
-
     fn on_datagram(&self, machine: &mut Startup, from: SocketAddr, datagram: &[u8]) {
         let Some(bytes) = self.sealer.open(datagram, Receiver::Anybody) else {
             // What else comes early is of the job itself, and sealed with its own key.
@@ -824,117 +726,6 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
         Some(path) => report::write_file(node, path, stats),
         None => Ok(()),
     }
-}
-
-/// Whether this node's datagrams are authenticated: unless somebody has said that they are not to be.
-fn authenticates(config: &Config, job: Option<&Job>) -> Result<bool> {
-    // Damage that the network's own checksum would catch goes unnoticed when faults are injected above it.
-    let damaged = config.faults.is_some_and(|f| f.damages());
-    let auth = config.auth.unwrap_or(damaged || job.is_none_or(|job| job.auth));
-    if damaged && !auth {
-        return Err(Error::Start(
-            "faults that truncate or corrupt datagrams do not go with COMEM_AUTH=off".to_string(),
-        ));
-    }
-    Ok(auth)
-}
-
-/// Whether others than this host's processes can reach the job, as far as the environment tells.
-fn is_over_network(config: &Config) -> bool {
-    let beyond = |address: &str| address.parse::<SocketAddr>().is_ok_and(|zero| !zero.ip().is_loopback());
-    let by_iface = || {
-        let chosen = config.iface.as_deref().map(|iface| select::choose(Some(iface), Reach::ThisHost));
-        chosen.is_some_and(|interface| interface.is_ok_and(|interface| !interface.loopback))
-    };
-    let told = std::env::var(control::var::ZERO).ok();
-    config.several_hosts() || config.join.as_deref().or(told.as_deref()).is_some_and(beyond) || by_iface()
-}
-
-/// The key of a job.
-enum Key {
-    /// One that the other nodes know.
-    Given([u8; 32]),
-    /// One that this node zero has made, and must leave for them.
-    New([u8; 32]),
-}
-
-impl Key {
-    fn bytes(&self) -> [u8; 32] {
-        match self {
-            Key::Given(key) | Key::New(key) => *key,
-        }
-    }
-
-    /// The key of a job without a launcher.
-    fn find(config: &Config, clock: &Clock) -> Result<Key> {
-        let named = std::env::var_os(keys::KEY_FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        let over_network = is_over_network(config);
-        let usual = || keys::default_key_file().filter(|path| over_network && path.exists());
-        if let Some(path) = named.or_else(usual) {
-            return shared_key(&path).map(Key::Given);
-        }
-        if over_network {
-            return Err(Error::Start(
-                "nodes of several hosts that find each other need a key that all have: make a file with comem daemon make-key FILE, copy it \
-                 to every host, and name it in COMEM_KEY_FILE; or trust the network with COMEM_AUTH=off"
-                    .to_string(),
-            ));
-        }
-        match zero_by_hand(config)? {
-            Some(zero) => await_key(zero, config, clock).map(Key::Given),
-            None => Ok(Key::New(keys::random())),
-        }
-    }
-}
-
-/// Where node zero is, as whoever started this node has said; `None` for node zero itself, and where nobody has.
-fn zero_by_hand(config: &Config) -> Result<Option<SocketAddr>> {
-    let told = std::env::var(control::var::ZERO).ok().filter(|_| config.node.is_some_and(|node| node != NodeId(0)));
-    let parse = |text: &String| {
-        text.parse().map_err(|_| Error::Start(format!("node zero's address {text} is no address; use IP:PORT")))
-    };
-    config.join.as_ref().or(told.as_ref()).map(parse).transpose()
-}
-
-/// Waits until the node zero at an address has left the job's key. Says once whom it waits for, if that takes long.
-fn await_key(zero: SocketAddr, config: &Config, clock: &Clock) -> Result<[u8; 32]> {
-    let start = clock.now();
-    let until = config.node_timeout.map(|_| start + usual_limit(config));
-    let mut tell_at = Some(start + SILENCE);
-    loop {
-        let unfit = |unfit: keys::Unfit| Error::Start(format!("{}; {}", unfit.what, unfit.advice));
-        if let Some(key) = keys::look(zero).map_err(unfit)? {
-            return Ok(key);
-        }
-        let now = clock.now();
-        if until.is_some_and(|until| until <= now) {
-            return Err(Error::Start(format!(
-                "no node 0 of this user's has come to {zero}; start it first, and on both name the same COMEM_KEY_FILE, if any, or say \
-                 COMEM_AUTH=off"
-            )));
-        }
-        if tell_at.take_if(|at| *at <= now).is_some() {
-            let most =
-                until.map_or(String::new(), |at| format!("; gives up in {} s", (at - now).0.div_ceil(1_000_000_000)));
-            crate::error::say(format_args!(
-                "comem: a node of a job of {} (host {}, pid {}) waits for node 0: nobody at {zero} has answered yet{most}",
-                config.nodes,
-                host_name(),
-                std::process::id()
-            ));
-        }
-        std::thread::sleep(KEY_LOOK);
-    }
-}
-
-/// The key that follows from a file that all hosts have and only its owner can read.
-fn shared_key(path: &Path) -> Result<[u8; 32]> {
-    let why = |unfit: keys::Unfit| {
-        let advice = if unfit.advice.is_empty() { String::new() } else { format!("; {}", unfit.advice) };
-        Error::Start(format!("the key file {} {}{advice}", path.display(), unfit.what))
-    };
-    let secret = keys::read_key_file(path).map_err(why)?;
-    Ok(*JobKey::new(*blake3::hash(&secret).as_bytes()).derive("comem discover").as_bytes())
 }
 
 /// A thread that blocks wakes late, so answers to it take longer; and short waits cost another system call.

@@ -74,7 +74,8 @@ impl Config {
         if self.locks == LockChoice::OneSided && self.nodes > 1 && !self.locks_are_one_sided() {
             return Err(Error::Start(format!(
                 "--locks one-sided needs nodes that reach one another's memory, and the backbone is {}; start all \
-                 nodes on one host with --backbone shm, or with --engine direct --one-sided ucx, or with --locks tokens",
+                 nodes on one host with --backbone shm, or with --engine direct --one-sided ucx, or with \
+                 --locks tokens",
                 self.backbone
             )));
         }

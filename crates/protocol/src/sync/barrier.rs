@@ -23,12 +23,16 @@
 //! ([`Barrier::open_by_words`]). A node that finds another call in a word, or that a node goes by messages, tells its
 //! own arrival by messages as well. So does every other, and from there on all is as without words.
 
+mod calls;
+mod words;
+
+pub use calls::kinds;
+
 use crate::ids::{NodeId, Slot};
 use crate::outbox::{Origin, Outbox, Target};
 use crate::rules::Rule;
-use crate::sync::arrival::{ArrivalWord, Arrive, BY_MESSAGES, NODES_MAX};
+use crate::sync::arrival::{ArrivalWord, Arrive};
 use crate::sync::mismatch::{Apart, Mismatch};
-use crate::sync::reduce::{Number, Operator, Reduction};
 use crate::time::{Span, Time};
 use crate::wire::message::{Collective, Message};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,129 +52,6 @@ const NOTED_RETRY: Span = Span::from_ms(50);
 const LAST_RETRY: Span = Span::from_ms(200);
 /// Where round trips are long.
 const FAR_RETRY: Span = Span::from_ms(2_000);
-
-/// The kinds of collective call.
-pub mod kinds {
-    /// A barrier of all threads.
-    pub const BARRIER: u8 = 1;
-    /// Creation of a shared object, called once a node; the detail is a hash of its shape.
-    pub const CREATE: u8 = 2;
-    /// A reduction of all threads; the detail holds operator, kind of number and length.
-    pub const REDUCE: u8 = 3;
-    /// The end of the program, called once a node.
-    pub const EXIT: u8 = 4;
-    /// A barrier of all threads that says nothing about memory (JIAJIA's `jia_wait`).
-    pub const RENDEZVOUS: u8 = 5;
-    /// The choice of a place for the shared heap, called once a node: the least of integers.
-    pub const PLACE: u8 = 6;
-    /// A node has come to the end of its part, in the middle of which the others may still be. Meets any other call:
-    /// that fails at whoever made it, and all go on from there.
-    pub const LEAVE: u8 = 7;
-    /// The choice of the unit of shared memory that all nodes allocate together, or of its place, called once a node:
-    /// the largest of integers.
-    pub const UNIT: u8 = 8;
-    /// A barrier of nodes, called by one thread of each, whose other threads do not use shared memory meanwhile.
-    pub const NODES: u8 = 9;
-
-    /// The kind's name in messages to people.
-    pub fn name(kind: u8) -> &'static str {
-        match kind {
-            BARRIER => "a barrier",
-            CREATE => "the creation of a shared object or allocation of memory",
-            REDUCE => "a reduction",
-            EXIT => "the end of the program",
-            RENDEZVOUS => "a rendezvous",
-            PLACE => "the choice of a place for the shared heap",
-            LEAVE => "the end of what all do together",
-            UNIT => "the allocation of shared memory",
-            NODES => "a barrier of nodes",
-            _ => "an unknown collective call",
-        }
-    }
-}
-
-impl Collective {
-    /// A plain barrier.
-    pub const BARRIER: Collective = Collective { kind: kinds::BARRIER, detail: 0 };
-    /// A barrier of nodes.
-    pub const NODES: Collective = Collective { kind: kinds::NODES, detail: 0 };
-    /// The end of the program.
-    pub const EXIT: Collective = Collective { kind: kinds::EXIT, detail: 0 };
-    /// Before that, where node 0 is to have what others wrote last.
-    pub const LAST_WRITES: Collective = Collective { kind: kinds::EXIT, detail: 1 };
-
-    /// No call at all: a node whose own arrival was posted asks a peer to repeat what it said.
-    const QUESTION: Collective = Collective { kind: 0, detail: 0 };
-
-    /// A barrier without coherence.
-    pub const RENDEZVOUS: Collective = Collective { kind: kinds::RENDEZVOUS, detail: 0 };
-
-    /// The choice of a place for the heap.
-    pub const PLACE: Collective = Collective { kind: kinds::PLACE, detail: 0 };
-
-    /// The choice of a unit.
-    pub const UNIT: Collective = Collective { kind: kinds::UNIT, detail: 0 };
-
-    /// The choice of a place that was in use before.
-    pub const AGAIN: Collective = Collective { kind: kinds::UNIT, detail: 1 };
-
-    /// The end of a node's part.
-    pub const LEAVE: Collective = Collective { kind: kinds::LEAVE, detail: 0 };
-
-    /// Whether memory is consistent when the call returns: then arrivals carry write notices.
-    pub fn is_coherent(self) -> bool {
-        match self.kind {
-            kinds::BARRIER | kinds::LEAVE | kinds::NODES => true,
-            kinds::REDUCE => Rule::ReductionsTell.on(),
-            _ => self == Collective::LAST_WRITES,
-        }
-    }
-
-    /// What a barrier comes to where `node` has left and others have not.
-    fn left_by(node: NodeId) -> Collective {
-        Collective { kind: kinds::LEAVE, detail: u64::from(node.0) + 1 }
-    }
-
-    /// The node that had left, where others had not.
-    fn leaver(self) -> Option<NodeId> {
-        (self.kind == kinds::LEAVE && self.detail > 0).then(|| NodeId((self.detail - 1) as u16))
-    }
-
-    /// The creation of an object of this shape.
-    pub fn create(shape: u64) -> Collective {
-        Collective { kind: kinds::CREATE, detail: shape }
-    }
-
-    /// A reduction of `count` numbers.
-    pub fn reduce(reduction: Reduction, count: usize) -> Collective {
-        Collective { kind: kinds::REDUCE, detail: u64::from(reduction.code()) << 32 | count as u64 }
-    }
-
-    /// The same call, made by callers that must agree on something else too.
-    #[must_use]
-    pub fn agreeing(self, terms: u16) -> Collective {
-        Collective { detail: self.detail | u64::from(terms) << 48, ..self }
-    }
-
-    /// Whether the call has no argument and no result, and arrivals at it may be words.
-    fn fits_word(self) -> bool {
-        self.detail == 0 && matches!(self.kind, kinds::BARRIER | kinds::RENDEZVOUS | kinds::NODES)
-    }
-
-    fn reduction(self) -> Option<Reduction> {
-        match self.kind {
-            kinds::REDUCE => Reduction::from_code((self.detail >> 32) as u8),
-            kinds::PLACE => Some(Reduction { operator: Operator::Min, number: Number::I64 }),
-            kinds::UNIT => Some(Reduction { operator: Operator::Max, number: Number::I64 }),
-            _ => None,
-        }
-    }
-
-    /// Whether every thread takes part, or one thread for each node.
-    pub fn by_threads(self) -> bool {
-        matches!(self.kind, kinds::BARRIER | kinds::REDUCE | kinds::RENDEZVOUS | kinds::LEAVE)
-    }
-}
 
 /// An arrival as it was heard from another node.
 #[derive(Clone, Copy, Debug)]
@@ -311,18 +192,6 @@ impl Barrier {
         self
     }
 
-    /// From the next barrier on, arrivals that carry nothing are words. All nodes begin so at the same barrier. Whether
-    /// there are words for so many nodes.
-    pub fn use_words(&mut self) -> bool {
-        self.word = (self.nodes > 1 && self.nodes <= NODES_MAX).then(ArrivalWord::default);
-        self.word.is_some()
-    }
-
-    /// Whether arrivals may be words.
-    pub fn uses_words(&self) -> bool {
-        self.word.is_some()
-    }
-
     fn tree(me: NodeId, nodes: usize) -> Shape {
         let first = me.index() * TREE_DEGREE + 1;
         Shape::Tree {
@@ -415,58 +284,6 @@ impl Barrier {
             self.node_arrived(now, Some(slot), out)?;
         }
         Ok(number)
-    }
-
-    /// If the thread that has just arrived is the last of its node, and arrivals may be words: how to store the node's
-    /// word and to look at those of others. To be asked with the same lock held as for [`Barrier::arrive`]. The word is
-    /// stored under that lock, too: messages may open the barrier at once, and another thread may come to the next.
-    pub fn steps(&mut self) -> Option<Arrive> {
-        self.steps.take()
-    }
-
-    /// Where all threads of this node that take part are here, its word says so, and whether messages tell what it
-    /// carries.
-    fn arrive_by_word(&mut self, now: Time) {
-        let (Some(word), Some(what)) = (self.word, self.arrived()) else { return };
-        if word.call_at(self.epoch).is_some() {
-            // A thread has come to the next call while another makes this one for the node.
-            return;
-        }
-        let carries_nothing = |(_, a): &(Slot, Arrival)| a.payload.is_empty() && a.notices.is_empty();
-        self.by_word = what.fits_word() && self.party().iter().all(carries_nothing);
-        let word = word.arrives(self.epoch, if self.by_word { what.kind } else { BY_MESSAGES });
-        (self.word, self.steps) = (Some(word), Some(Arrive::new(self.me, self.nodes, self.epoch, word)));
-        if self.by_word {
-            self.mine = Some(Arrival { what, payload: Vec::new(), notices: Vec::new() });
-            (self.told, self.retry) = (now, None);
-            self.noted.clear();
-        }
-    }
-
-    /// The barrier at which this node has arrived by its word alone.
-    pub fn awaits_words(&self) -> Option<u32> {
-        self.by_word.then_some(self.epoch)
-    }
-
-    /// The words of all nodes say that they came to barrier `epoch` with the same call. Whether that has opened it.
-    pub fn open_by_words(&mut self, epoch: u32, caller: Option<Slot>, out: &mut Outbox) -> bool {
-        let what = self.mine.as_ref().map(|arrival| arrival.what);
-        let Some(what) = what.filter(|_| self.awaits_words() == Some(epoch) && self.mismatch.is_none()) else {
-            return false;
-        };
-        self.open(caller, what, Default::default(), out);
-        true
-    }
-
-    /// Another node's word says that it came to barrier `epoch` by messages, or with another call. So this one tells
-    /// its arrival by messages, if it has not yet.
-    pub fn tell_by_messages(&mut self, now: Time, epoch: u32, caller: Option<Slot>, out: &mut Outbox) {
-        if self.awaits_words() == Some(epoch) && self.mismatch.is_none() {
-            (self.by_word, self.mine) = (false, None);
-            self.tell_children_where(out);
-            // What does not go together is told to all by that, this node's threads included.
-            let _ = self.node_arrived(now, caller, out);
-        }
     }
 
     /// The threads of this node whose call is next, as far as they have come.

@@ -1,6 +1,7 @@
 //! A little network of barriers that loses what it is told to.
 
 use super::*;
+use crate::sync::reduce::Reduction;
 use crate::sync::reduce::{Number, Operator};
 use crate::wire::message::types;
 

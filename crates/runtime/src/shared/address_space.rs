@@ -68,8 +68,8 @@ pub(crate) fn why_none(bytes: usize) -> String {
 }
 
 /// The place that all nodes offer.
-pub(crate) fn agreed(directory: &[i64]) -> Option<usize> {
-    directory.iter().position(|free| *free == 1).map(place)
+pub(crate) fn agreed(offers: &[i64]) -> Option<usize> {
+    offers.iter().position(|free| *free == 1).map(place)
 }
 
 /// The detector that was asked for, or the best that works; says so when that is a slower one.

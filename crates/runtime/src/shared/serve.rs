@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 /// more lines than it can have under way at a time, it waits: on a Zen 4, 0.1 us longer for a page than with 20.
 const PREFETCH_BYTES: usize = 16 * 64;
 
-/// The rooms of pages as one message sees them.
+/// The state of pages as one message sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct LocalPages<'a> {
     pub(super) node: &'a Node,

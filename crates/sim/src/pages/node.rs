@@ -183,8 +183,8 @@ impl Pages {
         result
     }
 
-    /// Whoever takes this step is in the ledger.
-    pub(super) fn in_ledger<R>(&mut self, step: impl FnOnce(&mut Pages, &mut IntervalState) -> R) -> R {
+    /// A step of whoever has locked the intervals.
+    pub(super) fn with_intervals<R>(&mut self, step: impl FnOnce(&mut Pages, &mut IntervalState) -> R) -> R {
         let mut intervals = std::mem::replace(&mut self.intervals, IntervalState::new(self.me, self.layout.engine));
         let result = step(self, &mut intervals);
         self.active.goes_on(self.caller);
@@ -304,11 +304,18 @@ impl Pages {
     /// another lock had left. What was written before a critical section is then in an interval of its own.
     fn may_close_early(&mut self) {
         let chunks = self.active.chunks();
-        if !self.layout.closes_early || !self.intervals.may_close() || chunks.is_empty() {
-            return;
+        if self.layout.closes_early && !chunks.is_empty() {
+            let chunk = chunks[self.rng.below(chunks.len() as u64) as usize];
+            self.close_chunk(chunk);
         }
-        let first = self.chunks[chunks[self.rng.below(chunks.len() as u64) as usize]].layout().first;
-        self.in_ledger(|pages, intervals| close_tables(pages, intervals, (&[first], false), CloseReason::Else));
+    }
+
+    /// Ends an interval of what was written to one chunk, where no barrier is under way.
+    fn close_chunk(&mut self, chunk: usize) {
+        if self.intervals.may_close() {
+            let first = [self.chunks[chunk].layout().first];
+            self.with_intervals(|pages, intervals| close_tables(pages, intervals, (&first, false), CloseReason::Else));
+        }
     }
 
     /// Another thread that closes an interval untracks what is around this page, now and then.
@@ -329,7 +336,7 @@ impl Pages {
 
     /// This node's copy of a page ends, and a fetch of it is void.
     pub(super) fn invalidate_copy(&mut self, page: PageNo) {
-        self.in_ledger(|pages, intervals| invalidate_copy(pages, intervals, page));
+        self.with_intervals(|pages, intervals| invalidate_copy(pages, intervals, page));
     }
 
     /// Asks a word's home to add to it.
@@ -365,7 +372,7 @@ impl Pages {
         }
         let first = self.rng.below(u64::from(self.layout.pages())) as u32;
         let run = first..(first + 1 + self.rng.below(4) as u32).min(self.layout.pages());
-        self.in_ledger(|pages, intervals| {
+        self.with_intervals(|pages, intervals| {
             let mut batch = DiffBatch::default();
             each_table(pages, [run].iter(), |pages, parts| {
                 let at = (parts[0].start, serve::Listing::AsBefore);

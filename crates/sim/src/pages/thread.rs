@@ -497,7 +497,7 @@ impl Node {
             Phase::Begin => self.arrive(now, t, (what, number), judge, out),
             Phase::Opening(epoch, Opening::Open) => self.finish_opening(t, epoch, out),
             Phase::Opening(epoch, opening) => {
-                let next = self.pages.in_ledger(|pages, intervals| opening.next(pages, intervals));
+                let next = self.pages.with_intervals(|pages, intervals| opening.next(pages, intervals));
                 self.goes_to(t, Phase::Opening(epoch, next))
             }
             Phase::Ahead if self.threads[t].outstanding > 0 => Turn::Sleeps,
@@ -534,7 +534,7 @@ impl Node {
                 let begin = |pages: &mut Pages, intervals: &mut IntervalState| {
                     Opening::begin(pages, intervals, &notices, in_place)
                 };
-                let opening = self.pages.in_ledger(begin);
+                let opening = self.pages.with_intervals(begin);
                 self.goes_to(t, Phase::Opening(epoch, opening))
             }
             _ => Turn::Sleeps,
@@ -560,7 +560,7 @@ impl Node {
         if self.at_barrier == self.threads.len() {
             self.at_barrier = 0;
             if what.is_coherent() {
-                self.pages.in_ledger(|pages, intervals| arrive(pages, intervals, false, &mut notices));
+                self.pages.with_intervals(|pages, intervals| arrive(pages, intervals, false, &mut notices));
             }
         }
         match self.barrier.arrive(now, Slot::thread(t), what, (number, &notices), out) {

@@ -51,7 +51,7 @@ pub trait PageState {
     }
     /// The pages' bytes will be copied out soon, if they are here at all.
     fn look_ahead(&mut self, _pages: &Range<PageNo>) {}
-    /// The node's desk.
+    /// The node's home queue.
     fn home_queue<R>(&mut self, step: impl FnOnce(&mut HomeQueue) -> R) -> R;
     /// What was sent to the node unasked; `None` where nothing is kept of it.
     fn push_buffer<R>(&mut self, _step: impl FnOnce(&mut PushBuffer) -> R) -> Option<R> {

@@ -36,11 +36,11 @@ impl Payload for Pages {
         let release = |pages: &mut Pages, intervals: &mut _| {
             pages.carried.0 += node::sync::release(pages, intervals, (scope, released), knowledge, out);
         };
-        self.in_ledger(release);
+        self.with_intervals(release);
     }
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
-        self.in_ledger(|pages, intervals| node::sync::acquire(pages, intervals, scope, bytes));
+        self.with_intervals(|pages, intervals| node::sync::acquire(pages, intervals, scope, bytes));
     }
 
     fn deposit(&mut self, _scope: Scope, bytes: &[u8], stored: &mut Vec<u8>) {

@@ -4,7 +4,6 @@ use super::Node;
 use crate::pages::thread::Phase;
 use crate::schedule::{Scheduled, Waits};
 use comem_protocol::coherence::pages::PageNo;
-use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::lock_schedule::{DeferralInputs, LockSchedule, Request, Slice, Tuning, incremental_close};
 use comem_protocol::outbox::Outbox;
@@ -77,12 +76,7 @@ impl Node {
             Slice::None => {}
             Slice::Close(chunk) => {
                 self.pages.active.goes_on(None);
-                if self.pages.intervals.may_close() {
-                    let first = self.pages.chunks[chunk as usize].layout().first;
-                    self.pages.in_ledger(|pages, intervals| {
-                        close_tables(pages, intervals, (&[first], false), CloseReason::Else);
-                    });
-                }
+                self.pages.close_chunk(chunk as usize);
             }
             Slice::Over(waited) => {
                 self.carry_out(now, None, waited, out);

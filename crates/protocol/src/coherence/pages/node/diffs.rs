@@ -46,8 +46,8 @@ struct Home {
     serial: Option<u64>,
 }
 
-/// Diffs on their way. The ledger stays locked meanwhile, so that no thread of this node is between a diff and its
-/// serial.
+/// Diffs on their way. The state of intervals stays locked meanwhile, so that no thread of this node is between a diff
+/// and its serial.
 #[derive(Default, Debug)]
 pub struct DiffBatch {
     homes: Vec<Home>,

@@ -20,7 +20,7 @@ pub fn release(
     knowledge: &[u8],
     out: &mut Vec<u8>,
 ) -> u64 {
-    // Who has the ledger knows that no interval is ending: those that have begun to are over.
+    // Whoever has locked the intervals knows that none is ending: those that have begun to are over.
     if released.needs_close(node.closes()) {
         let why = if let Scope::Lock(lock) = scope { CloseReason::Lock(lock) } else { CloseReason::Else };
         close_interval(node, intervals, why);
@@ -82,7 +82,7 @@ pub fn arrive(node: &mut impl NodeEffects, intervals: &mut IntervalState, homes_
     node.push(intervals.epoch());
 }
 
-/// How far a node has come with a barrier that has opened. No other thread of it is in the ledger from the first step
+/// How far a node has come with a barrier that has opened. No other thread of it uses the intervals from the first step
 /// to the last; between two steps others serve what does not need it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Opening {

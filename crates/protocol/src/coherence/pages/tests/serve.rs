@@ -8,7 +8,7 @@ use crate::ids::{Channel, Seq, Slot};
 use crate::outbox::Outbox;
 use crate::wire::message::Ticket;
 
-/// The rooms of a node with one chunk, which know in which kind of step pages were copied out or mapped.
+/// The page state of a node with one chunk, which knows in which kind of step pages were copied out or mapped.
 struct TestPages {
     bench: Bench,
     home_queue: HomeQueue,
