@@ -153,9 +153,9 @@ impl Node {
         let Some(wanted) = wanted else { return };
         self.counters(slot).lock_turns.add(1);
         if !wanted.is_empty() {
-            let mut house = LocalNode { node: self, answers: slot, roused: None, user: None };
+            let mut local = LocalNode { node: self, answers: slot, roused: None, user: None };
             let mut out = Outbox::new();
-            route::prefetch_tokens(&mut house, self.me(), Self::caller(slot), &wanted, &mut out);
+            route::prefetch_tokens(&mut local, self.me(), Self::caller(slot), &wanted, &mut out);
             self.flush(slot, &mut out);
         }
     }
@@ -222,13 +222,13 @@ impl Node {
     fn close_part(&self, table: PageNo) {
         let Some(shared) = self.shared() else { return };
         let mut side = Outbox::new();
-        let mut ledger = shared.intervals.lock();
-        if ledger.may_close() {
+        let mut intervals = shared.intervals.lock();
+        if intervals.may_close() {
             let mut pages = self.node_pages(shared, Slot::SERVICE, &mut side);
-            close_tables(&mut pages, &mut ledger, (&[table], false), CloseReason::Else);
+            close_tables(&mut pages, &mut intervals, (&[table], false), CloseReason::Else);
             self.counters(Slot::SERVICE).slices.add(1);
         }
-        drop(ledger);
+        drop(intervals);
         self.flush(Slot::SERVICE, &mut side);
     }
 

@@ -169,10 +169,10 @@ impl<'a> Request<'a> {
     }
 
     /// Whether it tells of a release beyond the barrier at which this node is.
-    pub fn is_beyond_barrier(&self, ledger: &IntervalState) -> bool {
+    pub fn is_beyond_barrier(&self, intervals: &IntervalState) -> bool {
         match self.subject {
-            Subject::Tokens(entries) => ledger.are_ahead(entries),
-            Subject::Release(payload) => ledger.is_ahead(payload),
+            Subject::Tokens(entries) => intervals.are_ahead(entries),
+            Subject::Release(payload) => intervals.is_ahead(payload),
             _ => false,
         }
     }

@@ -113,13 +113,8 @@ impl Node {
     /// What to say when the words of a home's locks cannot be reached any more.
     #[cold]
     pub(super) fn lost_locks_of(&self, home: NodeId, error: io::Error) -> Error {
-        // Where a node has ended, that will be told soon, and says more.
-        if self.hears_of_a_loss()
-            && let Err(told) = self.goes_on()
-        {
-            return told;
-        }
         let what = format!("cannot reach the locks of {} (start the job with --locks tokens)", self.name_of(home));
-        Error::system(what)(error)
+        // Where that node has ended, this will be told soon, and says more.
+        self.loss_or(Error::system(what)(error))
     }
 }

@@ -31,17 +31,17 @@ const TOO_LONG_AN_EPOCH: &str = "this node has ended 4294967295 intervals (mostl
 
 /// This node's pages, as a step of the page logic acts on them.
 pub(crate) struct NodePages<'a> {
-    house: LocalPages<'a>,
+    local: LocalPages<'a>,
     /// What leaves before the step's other messages.
     side: &'a mut Outbox,
 }
 
 impl Node {
     pub(crate) fn node_pages<'a>(&'a self, shared: &'a Shared, slot: Slot, side: &'a mut Outbox) -> NodePages<'a> {
-        NodePages { house: self.local_pages(shared, slot), side }
+        NodePages { local: self.local_pages(shared, slot), side }
     }
 
-    /// A home's table of offers, if this node can write its memory.
+    /// The directory of a home's shared pages, if this node can write that memory.
     fn directory_of_writable<'a>(&self, shared: &'a Shared, home: NodeId) -> Option<&'a SharedDirectory> {
         self.peer_memory(shared, home).filter(|peer| peer.memory.is_writable())?.directory.as_ref()
     }
@@ -75,7 +75,7 @@ impl<'a> NodeEffects for NodePages<'a> {
     type Pages = LocalPages<'a>;
 
     fn pages(&mut self) -> &mut LocalPages<'a> {
-        &mut self.house
+        &mut self.local
     }
 
     fn side(&mut self) -> &mut Outbox {
@@ -83,15 +83,15 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn me(&self) -> NodeId {
-        self.house.shared.me
+        self.local.shared.me
     }
 
     fn needs<R>(&mut self, step: impl FnOnce(&mut RequiredDiffs) -> R) -> R {
-        step(&mut self.house.shared.needs.lock())
+        step(&mut self.local.shared.needs.lock())
     }
 
     fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R) -> Option<R> {
-        self.house.node.page_step(self.house.slot, page, self.side, step)
+        self.local.node.page_step(self.local.slot, page, self.side, step)
     }
 
     fn diff_step<R>(
@@ -100,26 +100,26 @@ impl<'a> NodeEffects for NodePages<'a> {
         (batch, intervals): (&mut DiffBatch, &mut IntervalState),
         step: impl FnOnce(&mut PageTable, &mut Context<'_>, &mut dyn DiffSink) -> R,
     ) -> Option<R> {
-        let house = self.house;
-        let step = |chunk: &mut PageTable, cx: &mut Context<'_>| step(chunk, cx, &mut batch.sink(intervals, house));
-        house.node.chunk_step((house.slot, page), listing, self.side, step)
+        let local = self.local;
+        let step = |chunk: &mut PageTable, cx: &mut Context<'_>| step(chunk, cx, &mut batch.sink(intervals, local));
+        local.node.chunk_step((local.slot, page), listing, self.side, step)
     }
 
     fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
-        self.house.shared.table.chunk_around(page)
+        self.local.shared.table.chunk_around(page)
     }
 
     fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, PendingWork)> {
-        self.house.shared.table.chunks_at(firsts)
+        self.local.shared.table.chunks_at(firsts)
     }
 
     fn active(&mut self) -> Vec<PageNo> {
-        self.house.shared.active.lock().clone()
+        self.local.shared.active.lock().clone()
     }
 
     fn take_active(&mut self) -> Vec<PageNo> {
         let mut active = {
-            let mut list = self.house.shared.active.lock();
+            let mut list = self.local.shared.active.lock();
             let most = list.len();
             std::mem::replace(&mut *list, Vec::with_capacity(most))
         };
@@ -128,23 +128,23 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn relist(&mut self, mut firsts: Vec<PageNo>) {
-        self.house.shared.active.lock().append(&mut firsts);
+        self.local.shared.active.lock().append(&mut firsts);
     }
 
     fn closes(&mut self) -> IntervalMark {
-        self.house.shared.mark()
+        self.local.shared.mark()
     }
 
     fn begin_close(&mut self) -> IntervalMark {
-        IntervalMark(self.house.shared.closes.fetch_add(1, Ordering::SeqCst) + 1)
+        IntervalMark(self.local.shared.closes.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
     fn era<R>(&mut self, step: impl FnOnce(&mut SyncPhase) -> R) -> R {
-        step(&mut self.house.shared.sync_phase.lock())
+        step(&mut self.local.shared.sync_phase.lock())
     }
 
     fn may_be_taken(&mut self, table: &Range<PageNo>) -> bool {
-        self.house.shared.directory().is_some_and(|directory| directory.any_taken(table.clone()))
+        self.local.shared.directory().is_some_and(|directory| directory.any_taken(table.clone()))
     }
 
     fn writes_seen(
@@ -153,16 +153,16 @@ impl<'a> NodeEffects for NodePages<'a> {
         sync_phase: SyncPhase,
         idle: &mut Vec<Range<PageNo>>,
     ) -> Option<Vec<Range<PageNo>>> {
-        let mut scan_cost = self.house.shared.scan_cost.lock();
-        self.house.shared.writes_seen(tables, |pages, found| scan_cost.looked(&pages, found, sync_phase.total(), idle))
+        let mut scan_cost = self.local.shared.scan_cost.lock();
+        self.local.shared.writes_seen(tables, |pages, found| scan_cost.looked(&pages, found, sync_phase.total(), idle))
     }
 
     fn has_room_for_homes(&mut self) -> bool {
-        self.house.node.has_room_for_homes(self.house.shared, self.house.slot, self.side)
+        self.local.node.has_room_for_homes(self.local.shared, self.local.slot, self.side)
     }
 
     fn has_closed(&mut self, why: CloseReason, no_room: bool, notices: &Notices) {
-        let LocalPages { node, shared, slot } = self.house;
+        let LocalPages { node, shared, slot } = self.local;
         if notices.iter().flatten().any(|(_, home, _)| *home == shared.me) {
             // The home's writes are noted beside those of others.
             shared.note_putters();
@@ -184,7 +184,7 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn fails(&mut self, why: Failure) {
-        let node = self.house.node;
+        let node = self.local.node;
         match why {
             Failure::IntervalsUsedUp => node.end_with(&Error::Misuse(TOO_LONG_AN_EPOCH.to_string())),
             Failure::Release(error) => {
@@ -199,43 +199,43 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn not_kept(&mut self) -> Vec<PageNo> {
-        self.house.shared.working_sets.lock().pass_over().to_vec()
+        self.local.shared.working_sets.lock().pass_over().to_vec()
     }
 
     fn copies_ended(&mut self, mut pages: Vec<Range<PageNo>>) {
-        self.house.shared.invalidated.lock().append(&mut pages);
+        self.local.shared.invalidated.lock().append(&mut pages);
     }
 
     fn meets(&mut self, needs: &[RequiredDiff]) -> bool {
-        self.house.shared.meets(needs)
+        self.local.shared.meets(needs)
     }
 
     fn home_has(&mut self, needs: &[RequiredDiff]) {
-        let mut all = self.house.shared.needs.lock();
-        all.confirm(self.house.shared.me, needs);
-        if all.at(self.house.shared.me).is_empty() {
-            self.house.shared.awaiting.store(false, Ordering::Release);
+        let mut all = self.local.shared.needs.lock();
+        all.confirm(self.local.shared.me, needs);
+        if all.at(self.local.shared.me).is_empty() {
+            self.local.shared.awaiting.store(false, Ordering::Release);
         }
     }
 
     fn has_room_to_carry(&mut self, bytes: usize) -> bool {
-        bytes + (PIGGYBACK_PAGES_MAX as usize + 1) * PAGE_BYTES <= self.house.node.wire.message_bytes()
+        bytes + (PIGGYBACK_PAGES_MAX as usize + 1) * PAGE_BYTES <= self.local.node.wire.message_bytes()
     }
 
     fn push(&mut self, epoch: u32) {
-        let LocalPages { node, slot, .. } = self.house;
+        let LocalPages { node, slot, .. } = self.local;
         if node.sends_unasked() {
             let chunks = self.active();
             // No message may be longer.
             let most = (node.wire.message_bytes() / PAGE_BYTES).saturating_sub(1).min(PUSH_PAGES_MAX as usize);
-            let pages = serve::push(&mut self.house, epoch, &chunks, most as u32, self.side);
+            let pages = serve::push(&mut self.local, epoch, &chunks, most as u32, self.side);
             node.counters(slot).pages_pushed.add(pages);
         }
     }
 
     fn decide_moves(&mut self, epoch: u32, entries: &[(Entry, bool)]) -> Vec<(Range<PageNo>, NodeId)> {
-        let shared = self.house.shared;
-        if !self.house.node.config.migration {
+        let shared = self.local.shared;
+        if !self.local.node.config.migration {
             return Vec::new();
         }
         let mut last: Option<Arc<RegionState>> = None;
@@ -248,11 +248,11 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn awaits_diffs(&mut self) {
-        self.house.shared.awaiting.store(true, Ordering::Release);
+        self.local.shared.awaiting.store(true, Ordering::Release);
     }
 
     fn send_diffs(&mut self, intervals: &IntervalState, home: NodeId, head: &DiffsHead, mut message: Vec<u8>) {
-        let LocalPages { node, shared, slot } = self.house;
+        let LocalPages { node, shared, slot } = self.local;
         if node.put(shared, intervals, (home, head.serial), &message[DIFFS_HEAD_BYTES..], slot) {
             return;
         }
@@ -262,12 +262,12 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn side_leaves(&mut self) {
-        self.house.node.flush(self.house.slot, self.side);
+        self.local.node.flush(self.local.slot, self.side);
     }
 
     fn puts_are_in(&mut self, home: NodeId, serial: u64) {
-        if let Some(directory) = self.house.node.directory_of_writable(self.house.shared, home) {
-            directory.diffs_are_in(self.house.shared.me.0, serial);
+        if let Some(directory) = self.local.node.directory_of_writable(self.local.shared, home) {
+            directory.diffs_are_in(self.local.shared.me.0, serial);
         }
     }
 }
