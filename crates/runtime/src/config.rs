@@ -101,7 +101,7 @@ pub struct Config {
     /// What locks are.
     pub locks: LockChoice,
     /// Pages of a unit where an allocation does not say; 0: one page, or more where mappings have run out
-    /// (`shared/map_count_limit.rs`).
+    /// (`shared/cache/map_count_limit.rs`).
     pub unit_pages: u32,
     /// What becomes of the program's global variables.
     pub globals: Globals,

@@ -17,8 +17,8 @@
 //! ```
 
 pub use crate::config::size as size_bytes;
-pub use crate::shared::alloc::RegionOptions;
-pub use crate::shared::atomic::Word;
+pub use crate::shared::heap::alloc::RegionOptions;
+pub use crate::shared::one_sided::atomic::Word;
 /// Makes a struct of plain fields [`Plain`], and an [`Element`](crate::Element) of shared arrays.
 pub use comem_derive::Plain;
 pub use comem_protocol::coherence::pages::PageEngine;
@@ -28,7 +28,8 @@ pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUN_LENGTHS_MAX
 
 use crate::Comem;
 use crate::error::{Error, Result};
-use crate::shared::{Shared, address_space};
+use crate::shared::Shared;
+use crate::shared::heap::address_space;
 use crate::thread::Thread;
 use comem_memory::pages::fault::uncancelled;
 use comem_protocol::coherence::checksum;
@@ -622,7 +623,7 @@ impl Comem {
         Ok(Some(self.region(pointer)?.region.engine))
     }
 
-    fn region(&self, pointer: *const u8) -> Result<std::sync::Arc<crate::shared::table::RegionState>> {
+    fn region(&self, pointer: *const u8) -> Result<std::sync::Arc<crate::shared::heap::table::RegionState>> {
         let shared = self.shared()?;
         let page = shared.page_of(pointer.addr());
         match page.and_then(|page| shared.table.find(page)) {

@@ -498,7 +498,7 @@ impl Comem {
             Error::Misuse(format!(
                 "{} is under the engine direct: {}",
                 object.label,
-                shared::address_space::why_none(self.node.config.heap)
+                shared::heap::address_space::why_none(self.node.config.heap)
             ))
         })?;
         let start = self.current()?.allocate_common(shared, bytes, &region)?;

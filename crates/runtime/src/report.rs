@@ -92,7 +92,7 @@ fn regions(node: &Node) -> Value {
         let cost = (&k.costs.fetch_ns, &k.costs.pages_fetched, &k.costs.faults);
         std::cmp::Reverse((cost.0.load(Relaxed), cost.1.load(Relaxed), cost.2.load(Relaxed)))
     });
-    let one = |known: &std::sync::Arc<crate::shared::table::RegionState>| {
+    let one = |known: &std::sync::Arc<crate::shared::heap::table::RegionState>| {
         let costs = &known.costs;
         let sharing = shared.sharing.lock();
         let mut pages: Vec<(PageNo, Found)> = match known.region.engine {

@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
 use crate::node::{Node, ThreadSlot, Waiting};
-use crate::shared::stride_prefetch::StridePrefetcher;
+use crate::shared::fault::stride_prefetch::StridePrefetcher;
 use comem_memory::StoreFlag;
 use comem_memory::pages::fault::uncancelled;
 use comem_protocol::ids::{LockId, NodeId, Slot};

@@ -2,7 +2,8 @@
 
 use crate::error::Result;
 use crate::node::Node;
-use crate::shared::{Place, Shared, address_space, fault, hooks};
+use crate::shared::heap::address_space;
+use crate::shared::{Place, Shared, fault, hooks};
 use crate::thread::Thread;
 use comem_memory::lines::barrier;
 use comem_memory::pages::Detector;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::inline::{LineEngine, LineUnit, hazards};
 use crate::node::{Node, Waiting};
 use crate::shared::Shared;
-use crate::shared::table::RegionState;
+use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{Lines, LinesMemory, PeerLines};
 use comem_net::Backbone;

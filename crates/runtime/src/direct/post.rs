@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::mutex::Mutex;
 use crate::node::{Node, ThreadSlot, Waiting};
 use crate::shared::Shared;
-use crate::shared::table::RegionState;
+use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::Misbehaved;

@@ -9,7 +9,7 @@ use super::shm::Refusal;
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::shared::Shared;
-use crate::shared::table::RegionState;
+use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{ENTRY_BYTES, Lines};
 use comem_net::ucx::{Invitation, Library, Peer, Worker};

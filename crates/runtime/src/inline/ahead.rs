@@ -4,7 +4,7 @@ use super::calls::{Piece, store_missed, unit_at};
 use super::{LineUnit, counted, engine_of, with_thread};
 use crate::error::Result;
 use crate::shared::Shared;
-use crate::shared::table::RegionState;
+use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::direct::group::LINES_MAX;

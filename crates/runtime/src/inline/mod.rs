@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::shared::Shared;
 use crate::shared::fault::{in_some_place, node_of_this_process};
-use crate::shared::table::RegionState;
+use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{Extent, GRAIN_BYTES, HazardArea, Lines, Table};
 use comem_memory::pages::fault::{Access, Fault, Verdict, end_in_the_middle};

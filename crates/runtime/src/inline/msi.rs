@@ -15,7 +15,7 @@ use super::{LineEngine, LineUnit};
 use crate::error::Result;
 use crate::node::{Node, Waiting};
 use crate::shared::Shared;
-use crate::shared::table::RegionState;
+use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, Want};
@@ -394,7 +394,7 @@ mod tests {
         for line in [0, 1, u64::from(u32::MAX), 1 << 32, (1 << 36) - 1] {
             assert_eq!(line_of(id_of(line)), Some(line));
         }
-        assert_eq!(line_of(UnitId { object: crate::shared::msi_pages::PAGES, index: 7 }), None);
+        assert_eq!(line_of(UnitId { object: crate::shared::consistency::msi_pages::PAGES, index: 7 }), None);
         assert_eq!(line_of(UnitId { object: ObjectId(7), index: 7 }), None);
     }
 }

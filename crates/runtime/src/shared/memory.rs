@@ -1,6 +1,6 @@
 //! What the protocol's steps on pages do to real memory.
 
-use super::Peer;
+use crate::shared::Peer;
 use comem_memory::pages::{Arena, SharedDirectory, TooManyRanges};
 use comem_memory::twins::Row;
 use comem_memory::{atomic, copy, diff};
@@ -37,14 +37,14 @@ pub(crate) fn change(arena: &Arena, pages: &Range<PageNo>, step: impl Fn(Range<P
     if arena.is_detached() {
         return;
     }
-    super::map_count_limit::keep_some(arena);
+    crate::shared::cache::map_count_limit::keep_some(arena);
     let mut result = step(pages.clone());
     if result.is_err() && !arena.is_detached() && !arena.is_mapped(pages) {
-        super::fault::tell_unmapped(arena.base() + pages.start as usize * PAGE_BYTES);
+        crate::shared::fault::tell_unmapped(arena.base() + pages.start as usize * PAGE_BYTES);
         std::process::abort();
     }
     if result.as_ref().is_err_and(TooManyRanges::is) {
-        result = super::map_count_limit::make_room(arena, pages, step);
+        result = crate::shared::cache::map_count_limit::make_room(arena, pages, step);
     }
     if let Err(error) = result {
         if arena.is_detached() {
@@ -53,7 +53,7 @@ pub(crate) fn change(arena: &Arena, pages: &Range<PageNo>, step: impl Fn(Range<P
         // Without the change, memory would not be coherent: nothing can go on.
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::OutOfMemory => {
-                super::fault::tell_no_memory(Some(arena.base() + pages.start as usize * PAGE_BYTES));
+                crate::shared::fault::tell_no_memory(Some(arena.base() + pages.start as usize * PAGE_BYTES));
             }
             _ => crate::error::say(format_args!(
                 "comem: cannot change the permissions of shared pages: {error}; the node ends"
@@ -133,7 +133,7 @@ impl PageMemory for ChunkMemory<'_> {
     }
 
     fn mapped_together(&self) -> u32 {
-        super::map_count_limit::pages()
+        crate::shared::cache::map_count_limit::pages()
     }
 
     fn map_read(&mut self, pages: Range<PageNo>) {

@@ -1,63 +1,31 @@
 //! The shared heap of a node: memory for ordinary loads and stores, kept coherent page by page.
 //!
-//! | file | does |
+//! | folder or file | does |
 //! |---|---|
-//! | [`address_space`] | where the heap lies: the same addresses on every node |
-//! | [`table`] | regions and the tables of their chunks |
+//! | [`heap`] | the same addresses on every node; regions and their page tables; allocation and freeing |
+//! | [`fault`] | from the signal to the reply and back; prefetching by strides |
+//! | [`cache`] | the cache's bound, which copies are given up for it, and how many mappings the kernel allows |
+//! | [`consistency`] | the effects of the page logic in `protocol` at releases and acquires; what other nodes ask |
+//! | [`one_sided`] | pages, diffs and atomic operations in another node's memory without its part |
 //! | [`memory`] | what the protocol's steps do to real memory: views, twins, diffs |
-//! | [`alloc`] | allocation and freeing, from any node |
-//! | [`packed_alloc`] | small allocations of all nodes, side by side |
-//! | [`fault`] | from the signal to the reply and back |
-//! | [`page_cache`] | the cache's bound, and which copies are given up for it |
-//! | [`release`] | steps of page tables; the threads' side of releases and acquires |
-//! | [`effects`] | what the page logic in `protocol` acts on |
-//! | [`serve`] | what other nodes ask |
-//! | [`globals`] | the program's global variables as a region |
 //! | [`hooks`] | system calls on shared buffers: the wrapper library's way in |
-//! | [`push`] | pages sent to those that would ask for them |
-//! | [`one_sided_get`] | pages copied out of their home's memory without asking |
-//! | [`one_sided_put`] | diffs stored into their home's memory without sending them |
-//! | [`lock_working_set`] | which pages belong to which lock |
-//! | [`msi_pages`] | pages under `msi`: one writer |
 //!
 //! A job of one node has no detector and no faults: its heap is plain memory.
 
-mod acquire_prefetch;
-mod address_reuse;
-pub(crate) mod address_space;
-pub(crate) mod alloc;
-pub(crate) mod atomic;
-mod effects;
-mod extent_alloc;
+pub(crate) mod cache;
+pub(crate) mod consistency;
 pub(crate) mod fault;
-mod freed_regions;
-mod globals;
-mod heap_layout;
-mod home_quota;
+pub(crate) mod heap;
 pub(crate) mod hooks;
-mod lock_working_set;
-mod map_count_limit;
 pub(crate) mod memory;
-pub(crate) mod msi_pages;
-pub(crate) mod one_sided_get;
-mod one_sided_put;
-pub(crate) mod packed_alloc;
-mod page_cache;
-pub(crate) mod payload;
-mod push;
-pub(crate) mod release;
-mod scan_cost;
-pub(crate) mod serve;
-pub(crate) mod small_alloc;
-pub(crate) mod stride_prefetch;
-pub(crate) mod table;
+pub(crate) mod one_sided;
 
 use crate::capacity::memory_free_bytes;
 use crate::config::{CacheLimit, Config};
 use crate::direct::engine::LinePeers;
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
-use alloc::Allocator;
+use cache::scan_cost::ScanCost;
 use comem_memory::lines::Lines;
 use comem_memory::mapping::Mapping;
 use comem_memory::pages::{Arena, Detector, PeerView, SharedDirectory, Tracking};
@@ -73,13 +41,13 @@ use comem_protocol::coherence::pages::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::sync::IntervalMark;
-use heap_layout::Parts;
-use scan_cost::ScanCost;
+use heap::alloc::Allocator;
+use heap::heap_layout::Parts;
+use heap::table::Table;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
-use table::Table;
 
 /// Memory that other nodes see too.
 #[derive(Debug)]
@@ -134,12 +102,12 @@ pub(crate) struct Shared {
     /// The memory of a job of one node.
     pub(crate) plain: Option<Mapping>,
     /// The program's global variables, where they are shared.
-    pub(crate) globals: OnceLock<globals::Globals>,
+    pub(crate) globals: OnceLock<heap::globals::Globals>,
     pub(crate) twins: Twins,
     pub(crate) table: Table,
     pub(crate) allocator: Mutex<Allocator>,
     /// Small blocks that all nodes allocate together.
-    pub(crate) packed: Mutex<packed_alloc::PackedAllocator>,
+    pub(crate) packed: Mutex<heap::packed_alloc::PackedAllocator>,
     /// Whether any were since that was last compared with the other nodes.
     pub(crate) packed_calls: AtomicBool,
     pub(crate) intervals: Mutex<IntervalState>,
@@ -180,7 +148,7 @@ pub(crate) struct Shared {
     /// Copies that ended at the last acquires, to be fetched again if they were in use.
     pub(crate) invalidated: Mutex<Vec<Range<PageNo>>>,
     /// Which pages belong to which lock.
-    working_sets: Mutex<lock_working_set::LockWorkingSets>,
+    working_sets: Mutex<consistency::lock_working_set::LockWorkingSets>,
     /// Whether barriers pass over pages that belong to locks.
     passes_over: AtomicBool,
     pub(crate) cached_pages: AtomicU64,
@@ -189,14 +157,14 @@ pub(crate) struct Shared {
     /// It is never less than this.
     cache_pages_least: AtomicU64,
     /// The homes that came here.
-    home_quota: home_quota::HomeQuota,
+    home_quota: cache::home_quota::HomeQuota,
     /// Where copies are, of engines with several writers.
-    page_cache: page_cache::PageCache,
+    page_cache: cache::page_cache::PageCache,
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the
     /// order in which they came; without those that are on their way home.
     pub(crate) units: Mutex<VecDeque<PageNo>>,
     /// Pages under `msi` that faulting threads hold until they have retried.
-    pub(crate) holds: msi_pages::Holds,
+    pub(crate) holds: consistency::msi_pages::Holds,
 }
 
 impl Shared {
@@ -206,7 +174,7 @@ impl Shared {
         let units_may_differ = place.as_ref().is_some_and(|place| place.units_may_differ);
         let (views, plain, base) = match place {
             None => {
-                let plain = Mapping::near(address_space::FIRST, bytes)
+                let plain = Mapping::near(heap::address_space::FIRST, bytes)
                     .map_err(Error::system("cannot reserve the shared heap"))?;
                 plain.dump(0, bytes, false);
                 let base = plain.start().addr();
@@ -255,10 +223,10 @@ impl Shared {
             cached_pages: AtomicU64::new(0),
             cache_pages_max: AtomicU64::new(cache_pages(config)),
             cache_pages_least: AtomicU64::new(0),
-            home_quota: home_quota::HomeQuota::default(),
-            page_cache: page_cache::PageCache::new(config.thread_slots + 1),
+            home_quota: cache::home_quota::HomeQuota::default(),
+            page_cache: cache::page_cache::PageCache::new(config.thread_slots + 1),
             units: Mutex::default(),
-            holds: msi_pages::Holds::new(config.thread_slots + 1),
+            holds: consistency::msi_pages::Holds::new(config.thread_slots + 1),
         })
     }
 

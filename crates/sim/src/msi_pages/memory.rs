@@ -173,7 +173,7 @@ impl Memory {
     }
 }
 
-/// The memory of one unit: what the runtime's `Frame` (`shared/msi_pages.rs`) is. Its pages are mapped and unmapped one
+/// The memory of one unit: what the runtime's `Frame` (`shared/consistency/msi_pages.rs`) is. Its pages are mapped and unmapped one
 /// after the other.
 pub(crate) struct Frame<'a> {
     memory: RefCell<&'a mut Memory>,

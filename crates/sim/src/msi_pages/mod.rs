@@ -2,7 +2,7 @@
 //! runtime joins them.
 //!
 //! The cluster, the network, the synchronisation and the checkers are those of explicit objects. What stands here for a
-//! part of the runtime (`shared/msi_pages.rs`) names it:
+//! part of the runtime (`shared/consistency/msi_pages.rs`) names it:
 //!
 //! | here | there |
 //! |---|---|

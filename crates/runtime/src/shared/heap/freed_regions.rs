@@ -8,7 +8,7 @@
 //! entry for all.
 //!
 //! Who finds no other room, all nodes together or one for itself, takes what has fallen on every node and what
-//! nobody's tables say anything of any more ([`super::address_reuse`]).
+//! nobody's tables say anything of any more ([`crate::shared::heap::address_reuse`]).
 
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PageNo};
 use std::collections::{BTreeMap, VecDeque};
@@ -21,7 +21,7 @@ const BARRIERS: u32 = 2;
 
 /// The freed regions of a node.
 #[derive(Debug, Default)]
-pub(super) struct FreedRegions {
+pub(in crate::shared) struct FreedRegions {
     /// With the epoch in which they were freed, the oldest first, and whether their addresses may be used again.
     kept: VecDeque<(u32, Range<PageNo>, bool)>,
     chunks: u32,
@@ -86,19 +86,29 @@ fn chunks_of(pages: &Range<PageNo>) -> u32 {
 
 impl FreedRegions {
     /// A region was freed. May its addresses be used again?
-    pub(super) fn add(&mut self, epoch: u32, pages: Range<PageNo>, again: bool) {
+    pub(in crate::shared) fn add(&mut self, epoch: u32, pages: Range<PageNo>, again: bool) {
         self.chunks += chunks_of(&pages);
         self.kept.push_back((epoch, pages, again));
     }
 
     /// In this epoch, which has just begun: appends the first pages of the regions that fall. A region stays, and later
     /// ones with it, as long as something of it is awaited.
-    pub(super) fn fall(&mut self, epoch: u32, is_awaited: impl Fn(PageNo) -> bool, first_pages: &mut Vec<PageNo>) {
+    pub(in crate::shared) fn fall(
+        &mut self,
+        epoch: u32,
+        is_awaited: impl Fn(PageNo) -> bool,
+        first_pages: &mut Vec<PageNo>,
+    ) {
         self.fall_but(KEPT_CHUNKS, epoch, is_awaited, first_pages);
     }
 
     /// As [`FreedRegions::fall`], of all that may.
-    pub(super) fn all_fall(&mut self, epoch: u32, is_awaited: impl Fn(PageNo) -> bool, first_pages: &mut Vec<PageNo>) {
+    pub(in crate::shared) fn all_fall(
+        &mut self,
+        epoch: u32,
+        is_awaited: impl Fn(PageNo) -> bool,
+        first_pages: &mut Vec<PageNo>,
+    ) {
         self.fall_but(0, epoch, is_awaited, first_pages);
     }
 
@@ -124,45 +134,45 @@ impl FreedRegions {
     }
 
     /// The first pages of the regions that have not fallen.
-    pub(super) fn kept(&self) -> impl Iterator<Item = PageNo> {
+    pub(in crate::shared) fn kept(&self) -> impl Iterator<Item = PageNo> {
         self.kept.iter().map(|(_, pages, _)| pages.start)
     }
 
     /// Whether a region with this page was freed and has fallen.
-    pub(super) fn has_fallen(&self, page: PageNo) -> bool {
+    pub(in crate::shared) fn has_fallen(&self, page: PageNo) -> bool {
         self.fallen_around(page).is_some()
     }
 
     /// All pages in a row around this one of regions that have fallen.
-    pub(super) fn fallen_around(&self, page: PageNo) -> Option<Range<PageNo>> {
+    pub(in crate::shared) fn fallen_around(&self, page: PageNo) -> Option<Range<PageNo>> {
         self.fallen.around(page)
     }
 
     /// Where so many pages could be used again: the first place within a range.
-    pub(super) fn place(&self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
+    pub(in crate::shared) fn place(&self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
         self.again.place(within, pages, align)
     }
 
     /// As [`FreedRegions::place`]; the place is no other's until it is used or put back.
-    pub(super) fn take_place(&mut self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
+    pub(in crate::shared) fn take_place(&mut self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
         let place = self.place(within, pages, align)?;
         self.again.remove(&(place..place + pages as PageNo));
         Some(place)
     }
 
     /// A place that was taken is not used after all.
-    pub(super) fn put_back(&mut self, pages: Range<PageNo>) {
+    pub(in crate::shared) fn put_back(&mut self, pages: Range<PageNo>) {
         self.again.add(pages);
     }
 
     /// Whether all of these pages that were freed and have fallen may be used again.
-    pub(super) fn may_be_used(&self, pages: &Range<PageNo>) -> bool {
+    pub(in crate::shared) fn may_be_used(&self, pages: &Range<PageNo>) -> bool {
         let within_again = |part: Range<PageNo>| self.again.around(part.start).is_some_and(|run| part.end <= run.end);
         self.fallen.parts(pages).filter(|part| !part.is_empty()).all(within_again)
     }
 
     /// These pages, which could be, are used again.
-    pub(super) fn reuse(&mut self, pages: &Range<PageNo>) {
+    pub(in crate::shared) fn reuse(&mut self, pages: &Range<PageNo>) {
         self.again.remove(pages);
         self.fallen.remove(pages);
     }

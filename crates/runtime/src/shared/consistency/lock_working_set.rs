@@ -84,7 +84,7 @@ pub(crate) struct LockWorkingSets {
 
 impl LockWorkingSets {
     /// These pages were written in the interval that ended because the lock's token left.
-    pub(super) fn written_under(&mut self, lock: LockId, pages: Range<PageNo>) {
+    pub(in crate::shared) fn written_under(&mut self, lock: LockId, pages: Range<PageNo>) {
         for page in pages {
             let next = match self.guards.get(&page) {
                 None if self.guards.len() >= PAGES_MAX => continue,
@@ -124,26 +124,26 @@ impl LockWorkingSets {
     }
 
     /// The page was touched under another lock than its own: it belongs to none for now.
-    pub(super) fn release(&mut self, page: PageNo) {
+    pub(in crate::shared) fn release(&mut self, page: PageNo) {
         if let Some(guard) = self.guards.get(&page) {
             self.set(page, Guard { score: 0, ..*guard });
         }
     }
 
     /// The lock to which a page belongs.
-    pub(super) fn guard_of(&self, page: PageNo) -> Option<LockId> {
+    pub(in crate::shared) fn guard_of(&self, page: PageNo) -> Option<LockId> {
         self.guards.get(&page).filter(|guard| guard.is_sure()).map(|guard| guard.lock)
     }
 
     /// The pages that an acquire of this lock will probably fetch, in order: the lock's own, and those that the last
     /// one fetched.
-    pub(super) fn expected(&self, lock: LockId) -> Vec<Range<PageNo>> {
+    pub(in crate::shared) fn expected(&self, lock: LockId) -> Vec<Range<PageNo>> {
         let own = self.of_lock.get(&lock).into_iter().flatten().map(|page| *page..page + 1);
         in_order(own.chain(self.fetched.get(&lock).into_iter().flatten().cloned()).collect())
     }
 
     /// An acquire of this lock fetches these pages.
-    pub(super) fn fetches(&mut self, lock: LockId, pages: &[Range<PageNo>]) {
+    pub(in crate::shared) fn fetches(&mut self, lock: LockId, pages: &[Range<PageNo>]) {
         let few = pages.iter().map(|run| run.end - run.start).sum::<PageNo>() <= PIGGYBACK_PAGES_MAX;
         if few && (self.fetched.len() < LOCKS_MAX || self.fetched.contains_key(&lock)) {
             self.fetched.insert(lock, pages.to_vec());
@@ -153,7 +153,7 @@ impl LockWorkingSets {
     }
 
     /// A barrier is about to end copies: the pages, in order, that it does not fetch ahead.
-    pub(super) fn pass_over(&mut self) -> &[PageNo] {
+    pub(in crate::shared) fn pass_over(&mut self) -> &[PageNo] {
         // What was fetched has stayed until now, and nobody has missed what was not.
         for page in std::mem::take(&mut self.undecided) {
             self.record_write(page, Done::Fetched, false);
@@ -165,12 +165,12 @@ impl LockWorkingSets {
     }
 
     /// Whether barriers pass over pages: then [`LockWorkingSets::missed`] wants to be told of faults.
-    pub(super) fn passes_over(&self) -> bool {
+    pub(in crate::shared) fn passes_over(&self) -> bool {
         !self.unused.is_empty()
     }
 
     /// A page was touched that is not here.
-    pub(super) fn missed(&mut self, page: PageNo) {
+    pub(in crate::shared) fn missed(&mut self, page: PageNo) {
         self.record_write(page, Done::PassedOver, false);
     }
 
@@ -215,7 +215,11 @@ impl LockWorkingSets {
     }
 
     /// An acquire, of this lock if it is one, has ended copies: gives what may be fetched ahead now, in order.
-    pub(super) fn sort_out(&mut self, lock: Option<LockId>, ended: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
+    pub(in crate::shared) fn sort_out(
+        &mut self,
+        lock: Option<LockId>,
+        ended: Vec<Range<PageNo>>,
+    ) -> Vec<Range<PageNo>> {
         let Some(lock) = lock else { return self.sort_out_all(ended) };
         if self.of_lock.is_empty() {
             return ended;

@@ -147,7 +147,7 @@ impl StridePrefetcher {
     }
 
     /// A fault at `page`: what to fetch with it.
-    pub(super) fn next(&mut self, page: PageNo, unit_pages: u32) -> PrefetchPlan {
+    pub(in crate::shared) fn next(&mut self, page: PageNo, unit_pages: u32) -> PrefetchPlan {
         self.faults += 1;
         let unit = i64::from(unit_pages);
         let far = |s: &Stream| i64::from(page) - i64::from(s.last);
@@ -222,7 +222,7 @@ impl StridePrefetcher {
 
     /// The fault at `page`, about which [`StridePrefetcher::next`] has said this, is not a home page's: as much of it
     /// as is to be fetched. A sequence that went through home pages has not been fetched so far, however long it is.
-    pub(super) fn fetches(&mut self, page: PageNo, ahead: PrefetchPlan) -> PrefetchPlan {
+    pub(in crate::shared) fn fetches(&mut self, page: PageNo, ahead: PrefetchPlan) -> PrefetchPlan {
         let Some(at) = self.of_fault(page) else { return ahead };
         let stream = &mut self.streams[at];
         if stream.fetched == 0 {
@@ -261,7 +261,7 @@ impl StridePrefetcher {
     /// Copies have to go for what is fetched ahead of the fault at `page`, about which [`StridePrefetcher::next`] has
     /// said this: of a sequence in a row no more than so many units, and as many behind them, and of one with a stride
     /// nothing where such have ended early. Else copies that are in use would go for others that never are.
-    pub(super) fn throttle(&mut self, page: PageNo, ahead: PrefetchPlan, most: usize) -> PrefetchPlan {
+    pub(in crate::shared) fn throttle(&mut self, page: PageNo, ahead: PrefetchPlan, most: usize) -> PrefetchPlan {
         let Some(at) = self.of_fault(page) else { return ahead };
         let stream = &mut self.streams[at];
         let doubtful = ahead.stride != 1 && self.doubt >= Self::DOUBTFUL;
@@ -286,7 +286,7 @@ impl StridePrefetcher {
 
     /// The run ahead of the fault at `page` was asked for, as far as `last`: what lies before that may come without
     /// another fault.
-    pub(super) fn extend(&mut self, page: PageNo, last: PageNo) {
+    pub(in crate::shared) fn extend(&mut self, page: PageNo, last: PageNo) {
         let Some(at) = self.of_fault(page) else { return };
         let stream = &mut self.streams[at];
         let steps = (i64::from(last) - i64::from(page)).checked_div(stream.stride).unwrap_or_default();
@@ -295,7 +295,7 @@ impl StridePrefetcher {
 
     /// What follows the run that the fault at `page` fetched, once runs are so long that it pays to have the next one
     /// under way: how far on it begins, in units, and how long it is.
-    pub(super) fn after(
+    pub(in crate::shared) fn after(
         &self,
         page: PageNo,
         ahead: PrefetchPlan,

@@ -6,8 +6,8 @@
 //! that they are in, before anybody is told of them (decision 0018). The diffs of a node still arrive in their order:
 //! what comes behind a message that is on its way is a message too.
 
-use super::Shared;
 use crate::node::Node;
+use crate::shared::Shared;
 use crate::thread::Thread;
 use comem_memory::diff;
 use comem_protocol::coherence::pages::PAGE_BYTES;
@@ -19,7 +19,7 @@ use comem_protocol::rules::Rule;
 impl Node {
     /// Stores a message's diffs into the memory of their home; `false`, and nothing done, where they must be sent. The
     /// caller holds the lock of `IntervalState`, so that no thread of this node is between a diff and its serial.
-    pub(super) fn put(
+    pub(in crate::shared) fn put(
         &self,
         shared: &Shared,
         intervals: &IntervalState,
@@ -62,7 +62,7 @@ impl Node {
 impl Thread {
     /// What a fetch from `home` must ask for. Diffs of this node that another of its threads is about to put are in
     /// when this returns: nobody at the home would look for what waits for them.
-    pub(super) fn needs_at(&self, shared: &Shared, home: NodeId) -> Vec<RequiredDiff> {
+    pub(in crate::shared) fn needs_at(&self, shared: &Shared, home: NodeId) -> Vec<RequiredDiff> {
         let needs = shared.needs.lock().at(home);
         let Some(mine) = needs.iter().find(|need| need.writer == shared.me) else { return needs };
         let directory = self.home().peer_memory(shared, home).and_then(|peer| peer.directory.as_ref());

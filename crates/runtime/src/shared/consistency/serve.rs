@@ -1,8 +1,8 @@
 //! What other nodes ask about pages, and what they tell.
 
-use super::table::RegionState;
-use super::{Peer, Shared, Views};
 use crate::node::Node;
+use crate::shared::heap::table::RegionState;
+use crate::shared::{Peer, Shared, Views};
 use comem_memory::pages::{PeerView, SharedDirectory};
 use comem_memory::{diff, prefetch_hint};
 use comem_net::Backbone;
@@ -30,9 +30,9 @@ const PREFETCH_BYTES: usize = 16 * 64;
 /// The state of pages as one message sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct LocalPages<'a> {
-    pub(super) node: &'a Node,
-    pub(super) shared: &'a Shared,
-    pub(super) slot: Slot,
+    pub(in crate::shared) node: &'a Node,
+    pub(in crate::shared) shared: &'a Shared,
+    pub(in crate::shared) slot: Slot,
 }
 
 impl PageState for LocalPages<'_> {
@@ -124,7 +124,7 @@ impl Shared {
         self.sharing.lock().passed_over() + self.putters_missed.load(Ordering::Relaxed)
     }
 
-    pub(super) fn directory(&self) -> Option<&SharedDirectory> {
+    pub(in crate::shared) fn directory(&self) -> Option<&SharedDirectory> {
         self.views.as_ref()?.directory.as_ref()
     }
 
@@ -282,7 +282,7 @@ impl Node {
 }
 
 /// What is said of a write to memory that the program had declared read-only.
-pub(super) fn written_though_read_only(known: &RegionState) -> String {
+pub(in crate::shared) fn written_though_read_only(known: &RegionState) -> String {
     format!(
         "the program wrote to {}, which it had declared read-only; what it wrote is lost to others: write before it is \
          declared so, or do not declare it",

@@ -1,12 +1,12 @@
-//! How many homes may come to this node ([`page_cache`](super::page_cache) says what they take), and what it knows of
+//! How many homes may come to this node ([`page_cache`](crate::shared::cache::page_cache) says what they take), and what it knows of
 //! those that went.
 //!
 //! Where nodes share a host, others claim pages of this node's share in its table without a word
 //! ([`SharedDirectory::claim`]). So before it says that it has no room, it looks there
 //! ([`Node::collect_remote_claims`]).
 
-use super::Shared;
 use crate::node::Node;
+use crate::shared::Shared;
 use crate::thread::Thread;
 use comem_memory::pages::SharedDirectory;
 use comem_protocol::coherence::pages::region::Homes;
@@ -25,7 +25,7 @@ const REFUSALS_BETWEEN_LOOKS_MAX: u32 = 1 << 16;
 
 /// The homes that came to this node.
 #[derive(Debug, Default)]
-pub(super) struct HomeQuota {
+pub(in crate::shared) struct HomeQuota {
     /// Pages whose home this node became, without those of its own that have another home now.
     pages: AtomicI64,
     /// So many times no home comes before others' claims are looked at again.
@@ -38,7 +38,7 @@ pub(super) struct HomeQuota {
 
 impl HomeQuota {
     /// The pages beyond this node's share.
-    pub(super) fn pages(&self) -> u64 {
+    pub(in crate::shared) fn pages(&self) -> u64 {
         self.pages.load(Ordering::Relaxed).max(0) as u64
     }
 
@@ -60,7 +60,7 @@ impl HomeQuota {
 
 impl Shared {
     /// Pages have their home here now, or had it.
-    pub(super) fn count_gained(&self, gained: i64) {
+    pub(in crate::shared) fn count_gained(&self, gained: i64) {
         if gained != 0 {
             self.home_quota.pages.fetch_add(gained, Ordering::Relaxed);
         }
@@ -72,7 +72,7 @@ impl Shared {
     }
 
     /// How many of these pages with their home at `home` could come here to stay if there were room.
-    pub(super) fn would_come(&self, pages: &Range<PageNo>, home: NodeId) -> u64 {
+    pub(in crate::shared) fn would_come(&self, pages: &Range<PageNo>, home: NodeId) -> u64 {
         let migrate = self.table.find(pages.start).is_some_and(|known| known.migrates());
         if migrate && home != self.me { pages.len() as u64 } else { 0 }
     }
@@ -101,7 +101,7 @@ impl Shared {
 
 impl Node {
     /// Takes what other nodes have claimed of this node's share off what came here, if that may have changed.
-    pub(super) fn collect_remote_claims(&self, shared: &Shared, slot: Slot, out: &mut Outbox) {
+    pub(in crate::shared) fn collect_remote_claims(&self, shared: &Shared, slot: Slot, out: &mut Outbox) {
         let epoch = shared.epoch.load(Ordering::Relaxed);
         let Some(directory) = shared.directory().filter(|_| shared.home_quota.is_due(epoch)) else { return };
         let before = shared.home_quota.pages();
@@ -112,7 +112,7 @@ impl Node {
     }
 
     /// Whether more pages may have their home here than by the layout of their regions.
-    pub(super) fn has_room_for_homes(&self, shared: &Shared, slot: Slot, out: &mut Outbox) -> bool {
+    pub(in crate::shared) fn has_room_for_homes(&self, shared: &Shared, slot: Slot, out: &mut Outbox) -> bool {
         shared.seems_to_have_room_for_homes() || {
             self.collect_remote_claims(shared, slot, out);
             shared.seems_to_have_room_for_homes()
@@ -123,7 +123,7 @@ impl Node {
 impl Thread {
     /// Whether memory with these homes that nobody has touched becomes this node's where it touches it. Where homes do
     /// not migrate, nobody gets it for having set it up for others.
-    pub(super) fn may_claim(&self, shared: &Shared, homes: &Homes) -> bool {
+    pub(in crate::shared) fn may_claim(&self, shared: &Shared, homes: &Homes) -> bool {
         let may = match homes {
             Homes::Automatic => self.home().config.migration,
             Homes::Claimed => shared.claims.load(Ordering::Relaxed),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Numbers of pages from one on; those before `next` that are not free are in use.
 #[derive(Debug)]
-pub(super) struct ExtentAllocator {
+pub(in crate::shared) struct ExtentAllocator {
     next: u64,
     end: u64,
     /// What is free before `next`, by its first page: no two lie side by side, and none ends at `next`.
@@ -14,12 +14,12 @@ pub(super) struct ExtentAllocator {
 }
 
 impl ExtentAllocator {
-    pub(super) fn new(start: u64, end: u64) -> ExtentAllocator {
+    pub(in crate::shared) fn new(start: u64, end: u64) -> ExtentAllocator {
         ExtentAllocator { next: start, end, free: BTreeMap::new(), sizes: BTreeSet::new() }
     }
 
     /// So many pages, from a multiple of `align` on: the smallest free place that takes them, else what nobody has had.
-    pub(super) fn take(&mut self, pages: u64, align: u64) -> Option<u64> {
+    pub(in crate::shared) fn take(&mut self, pages: u64, align: u64) -> Option<u64> {
         let place = |(count, first): &(u64, u64)| {
             let at = first.next_multiple_of(align);
             (at + pages <= first + count).then_some((*first, *count, at))
@@ -38,7 +38,7 @@ impl ExtentAllocator {
     }
 
     /// Pages that were taken, and are free now.
-    pub(super) fn give(&mut self, mut first: u64, mut count: u64) {
+    pub(in crate::shared) fn give(&mut self, mut first: u64, mut count: u64) {
         if let Some((before, pages)) = self.free.range(..first).next_back().map(|(at, pages)| (*at, *pages))
             && before + pages == first
         {
@@ -57,7 +57,7 @@ impl ExtentAllocator {
     }
 
     /// Pages that nobody has had yet.
-    pub(super) fn unused(&self) -> u64 {
+    pub(in crate::shared) fn unused(&self) -> u64 {
         self.end.saturating_sub(self.next)
     }
 

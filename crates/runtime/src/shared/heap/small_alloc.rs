@@ -8,10 +8,10 @@
 //! thread that frees it. One that another node frees lies idle for two epochs, until a barrier of all threads has told
 //! everybody of everything that was written to it: its diffs may be on their way to any home.
 
-use super::Shared;
-use super::alloc::{Keeping, RegionOptions};
-use super::table::RegionState;
 use crate::error::Result;
+use crate::shared::Shared;
+use crate::shared::heap::alloc::{Keeping, RegionOptions};
+use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::PAGE_BYTES;
 use comem_protocol::coherence::pages::region::Homes;
@@ -53,7 +53,7 @@ pub(crate) struct SmallAllocator {
 }
 
 /// The first so many bytes of the first range that has them.
-pub(super) fn cut_off(rests: &mut Vec<Range<usize>>, size: usize) -> Option<usize> {
+pub(in crate::shared) fn cut_off(rests: &mut Vec<Range<usize>>, size: usize) -> Option<usize> {
     let at = rests.iter().position(|rest| rest.len() >= size)?;
     let rest = &mut rests[at];
     rest.start += size;

@@ -2,8 +2,8 @@
 //! ([`push`](comem_protocol::coherence::pages::push)): over networks, where pages cannot be copied out of their home's
 //! memory without asking.
 
-use super::Shared;
 use crate::node::Node;
+use crate::shared::Shared;
 use crate::thread::Thread;
 use comem_net::{Backbone, Wait};
 use comem_protocol::coherence::pages::push::PushedPages;
@@ -17,7 +17,7 @@ const LOOKS_MAX: usize = 64;
 
 impl Node {
     /// Whether this job's homes send pages unasked: under `shm` they are taken.
-    pub(super) fn sends_unasked(&self) -> bool {
+    pub(in crate::shared) fn sends_unasked(&self) -> bool {
         self.config.prefetch && self.config.backbone.named() != Some(Backbone::Shm)
     }
 }
@@ -26,7 +26,7 @@ impl Thread {
     /// The barrier is open. What came for it lies in a socket that nobody waits in, or in that of this node's first
     /// thread, which need not have looked there since: others may have come long before, and what they told may have
     /// come to the service thread.
-    pub(super) fn look_for_pushed(&self) {
+    pub(in crate::shared) fn look_for_pushed(&self) {
         let node = self.home();
         if !node.sends_unasked() {
             return;
@@ -47,7 +47,7 @@ impl Thread {
 
     /// Takes what came unasked of these pages, which are whole units in state `Fetching`; gives what must be asked for
     /// too.
-    pub(super) fn pick(
+    pub(in crate::shared) fn pick(
         &self,
         shared: &Shared,
         home: NodeId,
@@ -60,7 +60,7 @@ impl Thread {
     }
 
     /// Installs what was pushed.
-    pub(super) fn install_pushed(&self, shared: &Shared, pushed: &[PushedPages]) {
+    pub(in crate::shared) fn install_pushed(&self, shared: &Shared, pushed: &[PushedPages]) {
         if !pushed.is_empty() {
             let pages = self
                 .stepping(|out| serve::install_pushed(&mut self.home().local_pages(shared, self.slot()), pushed, out));

@@ -1,7 +1,7 @@
 //! Addresses of freed regions, used again by allocations that find no others.
 //!
 //! Each node frees such a region for itself, at a moment of its own, and forgets it two barriers of all threads later
-//! at the earliest, when it has the answers to all that it has asked about it ([`super::freed_regions`]): then nothing
+//! at the earliest, when it has the answers to all that it has asked about it ([`crate::shared::heap::freed_regions`]): then nothing
 //! about it is on its way to this node, and its tables hold nothing of it. What all nodes have forgotten is as good as
 //! what nobody has had. All come to the end of their common stretch in the same call, since they allocate there in the
 //! same order. So they agree in it on the first place that is forgotten everywhere: each says where it has one, the
@@ -19,9 +19,9 @@
 //! So when all nodes have forgotten the region, no message about its pages is under way (the model checker's tests show
 //! that quiet units leave nothing in flight).
 
-use super::Shared;
-use super::alloc::Keeping;
 use crate::error::Result;
+use crate::shared::Shared;
+use crate::shared::heap::alloc::Keeping;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::region::{Homes, Part, Region};
@@ -39,7 +39,13 @@ const PLACES_TRIED: usize = 16;
 impl Thread {
     /// A place of so many pages that all nodes have forgotten; each makes the call when its common stretch has no room,
     /// and all get the same answer.
-    pub(super) fn take_again(&self, shared: &Shared, part: Part, pages: u64, align: u64) -> Result<Option<u64>> {
+    pub(in crate::shared) fn take_again(
+        &self,
+        shared: &Shared,
+        part: Part,
+        pages: u64,
+        align: u64,
+    ) -> Result<Option<u64>> {
         if shared.views.is_none() {
             return Ok(None);
         }
@@ -68,7 +74,13 @@ impl Thread {
     }
 
     /// A place of so many pages, of those that this node has allocated alone, that all nodes have forgotten.
-    pub(super) fn take_own_again(&self, shared: &Shared, kept: Keeping, pages: u64, align: u64) -> Result<Option<u64>> {
+    pub(in crate::shared) fn take_own_again(
+        &self,
+        shared: &Shared,
+        kept: Keeping,
+        pages: u64,
+        align: u64,
+    ) -> Result<Option<u64>> {
         if shared.views.is_none() {
             return Ok(None);
         }
@@ -117,7 +129,7 @@ impl Thread {
 impl Shared {
     /// Another node wants to use pages again that it alone allocates from: whether nothing of them is here. Where all
     /// nodes have agreed (`taken`) nothing is known of them from now on.
-    pub(super) fn gives_up(&self, part: Part, pages: Range<PageNo>, taken: bool) -> bool {
+    pub(in crate::shared) fn gives_up(&self, part: Part, pages: Range<PageNo>, taken: bool) -> bool {
         self.forget_all_freed();
         let unused = self.table.is_unused(&pages);
         if unused && taken {
@@ -135,12 +147,12 @@ impl Shared {
             && part == Part::Guarded
         {
             let from = self.guarded_from();
-            super::memory::change(&views.guarded, &(pages.start - from..pages.end - from), |pages| {
+            crate::shared::memory::change(&views.guarded, &(pages.start - from..pages.end - from), |pages| {
                 views.guarded.discard(pages)
             });
             self.units.lock().retain(|first| !pages.contains(first));
         } else if let Some(views) = &self.views {
-            super::memory::change(&views.tracked, &pages, |pages| views.tracked.discard(pages));
+            crate::shared::memory::change(&views.tracked, &pages, |pages| views.tracked.discard(pages));
             // Who has touched them first, as others have said here.
             if let Some(directory) = &views.directory {
                 directory.forget_claims(pages.clone());

@@ -6,9 +6,9 @@
 //! | at home on this host, under `shm` | the processor's, in the home's memory, which is mapped here: no message |
 //! | at home elsewhere | one request and one reply ([`atomic`](comem_protocol::coherence::pages::atomic)) |
 
-use super::Shared;
-use super::table::RegionState;
 use crate::error::{Error, Result};
+use crate::shared::Shared;
+use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::atomic;
 use comem_protocol::coherence::pages::atomic::{Answer, Atomic, Kind, Op, Request};
@@ -55,7 +55,7 @@ impl Thread {
         let shared = self
             .home()
             .shared()
-            .ok_or_else(|| Error::Misuse(super::address_space::why_none(self.home().config.heap)))?;
+            .ok_or_else(|| Error::Misuse(crate::shared::heap::address_space::why_none(self.home().config.heap)))?;
         match ordered {
             true => self.atomic_ordered(shared, address, operation),
             false => self.atomic(shared, address, operation),

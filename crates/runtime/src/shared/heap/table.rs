@@ -1,12 +1,12 @@
 //! The regions that this node has heard of, and the tables of their chunks, which come into being when a page of theirs
 //! is first met.
 
-use super::freed_regions::FreedRegions;
-use super::memory::ChunkMemory;
-use super::msi_pages::MsiUnit;
 use crate::config::Config;
 use crate::inline::units::{LineCosts, LineUnits};
 use crate::mutex::{Mutex, RwLock};
+use crate::shared::consistency::msi_pages::MsiUnit;
+use crate::shared::heap::freed_regions::FreedRegions;
+use crate::shared::memory::ChunkMemory;
 use comem_memory::twins::{Row, Twins};
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
@@ -221,7 +221,7 @@ impl RegionState {
     /// Runs a step on the chunk with this page of this region, which has several writers.
     pub(crate) fn step<R>(
         &self,
-        views: &super::Views,
+        views: &crate::shared::Views,
         page: PageNo,
         step: impl FnOnce(&RegionState, &mut PageTable, &mut ChunkMemory<'_>, &mut ListMembership) -> R,
     ) -> R {
@@ -510,7 +510,7 @@ impl Table {
     }
 
     /// All pages in a row around this one of regions that were forgotten, if its own was.
-    pub(super) fn forgotten_around(&self, page: PageNo) -> Option<Range<PageNo>> {
+    pub(in crate::shared) fn forgotten_around(&self, page: PageNo) -> Option<Range<PageNo>> {
         self.freed_regions.lock().fallen_around(page)
     }
 
@@ -530,7 +530,7 @@ impl Table {
     /// Runs a step on the chunk with this page, in a region of pages with several writers.
     pub(crate) fn step<R>(
         &self,
-        views: &super::Views,
+        views: &crate::shared::Views,
         page: PageNo,
         step: impl FnOnce(&RegionState, &mut PageTable, &mut ChunkMemory<'_>, &mut ListMembership) -> R,
     ) -> Option<R> {

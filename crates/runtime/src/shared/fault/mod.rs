@@ -4,14 +4,17 @@
 //! sends its own request, waits in its own socket, and returns to try the access again. Nobody relays anything: a
 //! wake-up costs more than the trip.
 
-use super::Shared;
-use super::serve::written_though_read_only;
-use super::table::RegionState;
+pub(in crate::shared) mod acquire_prefetch;
+pub(crate) mod stride_prefetch;
+
 use crate::Comem;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::inline::hazards;
 use crate::node::{Node, Waiting};
+use crate::shared::Shared;
+use crate::shared::consistency::serve::written_though_read_only;
+use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
@@ -95,12 +98,12 @@ pub(crate) fn heap_of_this_process() -> Option<Range<usize>> {
 }
 
 /// The views of the heap whose faults come here, if there is one.
-pub(super) fn views_of_this_process() -> Option<&'static super::Views> {
+pub(in crate::shared) fn views_of_this_process() -> Option<&'static crate::shared::Views> {
     NODE.get()?.shared()?.views.as_ref()
 }
 
 /// The node's last words: the system has no memory for the page at this address, or for a page's twin.
-pub(super) fn tell_no_memory(address: Option<usize>) {
+pub(in crate::shared) fn tell_no_memory(address: Option<usize>) {
     let Some((node, shared)) = NODE.get().and_then(|node| Some((node, node.shared()?))) else { return };
     let what = address.map_or_else(
         || "a twin of a shared page".to_string(),
@@ -484,7 +487,13 @@ impl Thread {
         self.stepping(|out| self.home().page_step(slot, unit.start, out, |table, cx| table.premap(cx, unit)));
     }
 
-    pub(super) fn send_fetch(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>, claim: bool) -> Fetch {
+    pub(in crate::shared) fn send_fetch(
+        &self,
+        shared: &Shared,
+        home: NodeId,
+        runs: Vec<Range<PageNo>>,
+        claim: bool,
+    ) -> Fetch {
         let needs = self.needs_at(shared, home);
         let direct = self.home().peer_memory(shared, home).is_some();
         let epoch = shared.epoch.load(Ordering::Acquire);
@@ -495,13 +504,13 @@ impl Thread {
         fetch
     }
 
-    pub(super) fn is_fetching(&self, page: PageNo) -> bool {
+    pub(in crate::shared) fn is_fetching(&self, page: PageNo) -> bool {
         let Some(shared) = self.home().shared() else { return false };
         let look = |views| shared.table.step(views, page, |_, table, _, _| table.is_fetching(page));
         shared.views.as_ref().and_then(look) == Some(true)
     }
 
-    pub(super) fn wait_for_fetch(&self, page: PageNo) -> Result<()> {
+    pub(in crate::shared) fn wait_for_fetch(&self, page: PageNo) -> Result<()> {
         self.wait_while(page, || self.is_fetching(page))
     }
 

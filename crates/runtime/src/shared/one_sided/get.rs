@@ -6,8 +6,8 @@
 //! of the copy. Both stand in the home's table ([`SharedDirectory`](comem_memory::pages::SharedDirectory); decision
 //! 0014). What is not offered, or not up to date, is asked for.
 
-use super::table::RegionState;
-use super::{Peer, Shared};
+use crate::shared::heap::table::RegionState;
+use crate::shared::{Peer, Shared};
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::page_table::PageTable;
 use comem_protocol::coherence::pages::serve::{self, PageState};
@@ -18,7 +18,7 @@ use comem_protocol::rules::Rule;
 use std::ops::Range;
 
 impl Peer {
-    pub(super) fn has_applied(&self, needs: &[RequiredDiff]) -> bool {
+    pub(in crate::shared) fn has_applied(&self, needs: &[RequiredDiff]) -> bool {
         let Some(directory) = &self.directory else { return false };
         let is_in = |need: &RequiredDiff| directory.diffs_in(need.writer.0) >= need.serial;
         needs.iter().all(is_in) || !Rule::TakersLookForTheirNeeds.on()
@@ -27,7 +27,13 @@ impl Peer {
 
 impl Thread {
     /// Takes one unit, which is in state `Fetching`, as [`Thread::take`] does; `false` where it must be asked for.
-    pub(super) fn take_unit(&self, shared: &Shared, known: &RegionState, home: NodeId, unit: &Range<PageNo>) -> bool {
+    pub(in crate::shared) fn take_unit(
+        &self,
+        shared: &Shared,
+        known: &RegionState,
+        home: NodeId,
+        unit: &Range<PageNo>,
+    ) -> bool {
         let Some(peer) = self.home().peer_memory(shared, home) else { return false };
         let needs = self.needs_at(shared, home);
         let offered = |peer: &Peer| peer.directory.as_ref().is_some_and(|directory| directory.take(unit.start));
@@ -49,7 +55,12 @@ impl Thread {
 
     /// Claims untouched units, in state `Fetching`, in the table of the node that is their home by the layout; gives
     /// what must be taken or asked for: what is there after all, and what that node's table cannot say.
-    pub(super) fn claim(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
+    pub(in crate::shared) fn claim(
+        &self,
+        shared: &Shared,
+        home: NodeId,
+        runs: Vec<Range<PageNo>>,
+    ) -> Vec<Range<PageNo>> {
         if self.home().peer_memory(shared, home).is_none() {
             return runs;
         }
@@ -66,7 +77,12 @@ impl Thread {
 
     /// Takes what of these pages their home offers; gives what must be asked for. The pages are whole units in state
     /// `Fetching`: a notice that comes meanwhile voids what is taken, as it voids an answer.
-    pub(super) fn take(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
+    pub(in crate::shared) fn take(
+        &self,
+        shared: &Shared,
+        home: NodeId,
+        runs: Vec<Range<PageNo>>,
+    ) -> Vec<Range<PageNo>> {
         let Some(peer) = self.home().peer_memory(shared, home) else { return runs };
         let needs = self.needs_at(shared, home);
         let Some(directory) = peer.directory.as_ref().filter(|_| peer.has_applied(&needs)) else { return runs };

@@ -4,12 +4,12 @@
 //! tables, with what they count, and the threads' side of barriers and acquires. A release by which a lock stays on its
 //! node comes nowhere near this file.
 
-use super::Shared;
-use super::memory::ChunkMemory;
-use super::stride_prefetch::StridePrefetcher;
-use super::table::{ListMembership, RegionState};
 use crate::collective_gate::Call;
 use crate::node::{Node, Waiting};
+use crate::shared::Shared;
+use crate::shared::fault::stride_prefetch::StridePrefetcher;
+use crate::shared::heap::table::{ListMembership, RegionState};
+use crate::shared::memory::ChunkMemory;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval, collect_remote_gets};
 use comem_protocol::coherence::pages::node::sync::{Opening, arrive, home_is_fresh};
@@ -89,7 +89,7 @@ impl Node {
     }
 
     /// As [`Node::page_step`], with what becomes of the chunk's place in the list of active ones.
-    pub(super) fn chunk_step<R>(
+    pub(in crate::shared) fn chunk_step<R>(
         &self,
         (slot, page): (Slot, PageNo),
         listing: Listing,
@@ -110,7 +110,7 @@ impl Node {
     }
 
     /// As [`Node::page_step`], where the caller knows the region, for a step that may map the page.
-    pub(super) fn known_step<R>(
+    pub(in crate::shared) fn known_step<R>(
         &self,
         slot: Slot,
         shared: &Shared,
@@ -129,7 +129,7 @@ impl Node {
 
     /// A step of a chunk whose lock is held, and what follows from it; the chunk comes to the list of active ones if
     /// something may be dirty, and to those of copies.
-    pub(super) fn step_listed<R>(
+    pub(in crate::shared) fn step_listed<R>(
         &self,
         slot: Slot,
         shared: &Shared,
@@ -156,7 +156,7 @@ impl Node {
         result
     }
 
-    fn account_pages(&self, slot: Slot, shared: &Shared, costs: &super::table::Costs, tally: &Tally) {
+    fn account_pages(&self, slot: Slot, shared: &Shared, costs: &crate::shared::heap::table::Costs, tally: &Tally) {
         let counters = self.counters(slot);
         counters.pages_fetched.add(tally.pages_fetched);
         counters.twins_made.add(tally.twins_made);

@@ -1,10 +1,10 @@
 //! What the page logic of a node ([`node`](comem_protocol::coherence::pages::node)) acts on here.
 
-use super::Shared;
-use super::serve::LocalPages;
-use super::table::RegionState;
 use crate::error::Error;
 use crate::node::Node;
+use crate::shared::Shared;
+use crate::shared::consistency::serve::LocalPages;
+use crate::shared::heap::table::RegionState;
 use comem_memory::pages::SharedDirectory;
 use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
 use comem_protocol::coherence::pages::node::close::{CloseReason, Notices};

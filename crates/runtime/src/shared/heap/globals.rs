@@ -8,10 +8,12 @@
 //! Node 0's values when they are shared are everybody's; it is the home of all pages at first. At the end it gets all
 //! of them back and keeps them as memory of its own, so that it may go on alone.
 
-use super::{Shared, hooks, memory};
 use crate::error::{Error, Result};
 use crate::heap::RegionOptions;
 use crate::node::Node;
+use crate::shared::Shared;
+use crate::shared::hooks;
+use crate::shared::memory;
 use crate::thread::Thread;
 use comem_memory::pages::Arena;
 use comem_protocol::coherence::pages::region::Homes;
@@ -40,13 +42,13 @@ impl Globals {
     }
 
     /// Their page at an address of the program's.
-    pub(super) fn page_of(&self, address: usize) -> Option<PageNo> {
+    pub(in crate::shared) fn page_of(&self, address: usize) -> Option<PageNo> {
         let page = address.checked_sub(self.start)? / PAGE_BYTES;
         (page < self.pages.len()).then(|| self.pages.start + page as PageNo)
     }
 
     /// Where the program sees one of their pages.
-    pub(super) fn address_of(&self, page: PageNo) -> Option<usize> {
+    pub(in crate::shared) fn address_of(&self, page: PageNo) -> Option<usize> {
         self.has(page).then(|| self.start + (page - self.pages.start) as usize * PAGE_BYTES)
     }
 }

@@ -17,11 +17,11 @@
 //! An access may need several units at once: it spans two, or its instruction has two operands. So what each thread met
 //! in its last faults stays, and the bound is never less than that.
 
-use super::Shared;
-use super::table::{ListMembership, RegionState};
 use crate::error::Result;
 use crate::mutex::Mutex;
 use crate::node::Node;
+use crate::shared::Shared;
+use crate::shared::heap::table::{ListMembership, RegionState};
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::intervals::IntervalState;
 use comem_protocol::coherence::pages::node::diffs::DiffBatch;
@@ -57,7 +57,7 @@ struct Touched {
 
 /// Where copies are.
 #[derive(Debug)]
-pub(super) struct PageCache {
+pub(in crate::shared) struct PageCache {
     lists: Mutex<Lists>,
     touched: Vec<Touched>,
     /// For so many faults more it counts that copies in use had to go.
@@ -73,7 +73,7 @@ struct Lists {
 }
 
 impl PageCache {
-    pub(super) fn new(slots: usize) -> PageCache {
+    pub(in crate::shared) fn new(slots: usize) -> PageCache {
         PageCache {
             lists: Mutex::default(),
             touched: (0..slots).map(|_| Touched::default()).collect(),
@@ -82,7 +82,7 @@ impl PageCache {
     }
 
     /// A step of the chunk that begins at this page has ended; its lock is held.
-    pub(super) fn account(&self, first: PageNo, marks: &mut ListMembership, tally: &Tally) {
+    pub(in crate::shared) fn account(&self, first: PageNo, marks: &mut ListMembership, tally: &Tally) {
         let before = marks.held;
         marks.held += tally.held;
         let ended = tally.invalidations > 0 || tally.void_fetches > 0 || tally.laid_aside > 0;
@@ -105,7 +105,7 @@ impl PageCache {
     }
 
     /// A thread's access to this page faulted.
-    pub(super) fn is_touched(&self, slot: Slot, page: PageNo) {
+    pub(in crate::shared) fn is_touched(&self, slot: Slot, page: PageNo) {
         let Some(touched) = self.touched.get(slot.index()) else { return };
         if touched.pages.iter().any(|p| p.load(Ordering::Relaxed) == page) {
             return;
@@ -148,7 +148,7 @@ impl PageCache {
 
 impl Shared {
     /// Whether so many more pages would not fit the cache's bound, as far as homes that came here leave room.
-    pub(super) fn is_full(&self, pages: u64) -> bool {
+    pub(in crate::shared) fn is_full(&self, pages: u64) -> bool {
         self.would_be_full(pages, self.home_quota.pages())
     }
 
@@ -162,7 +162,7 @@ impl Shared {
 
     /// A thread faults: where copies in use had to go not long ago, so many pages at most are fetched ahead with a
     /// page.
-    pub(super) fn under_pressure(&self) -> Option<u64> {
+    pub(in crate::shared) fn under_pressure(&self) -> Option<u64> {
         let crowded = &self.page_cache.under_pressure;
         let left = crowded.load(Ordering::Relaxed);
         if left == 0 {
@@ -173,13 +173,13 @@ impl Shared {
     }
 
     /// Whether a page of this region has its home at another node.
-    pub(super) fn is_elsewhere(&self, known: &RegionState, page: PageNo) -> bool {
+    pub(in crate::shared) fn is_elsewhere(&self, known: &RegionState, page: PageNo) -> bool {
         self.views.as_ref().is_some_and(|views| known.step(views, page, |_, table, _, _| table.is_elsewhere(page)))
     }
 
     /// Memory in units of so many pages was allocated: the bound is not less than what all threads may need of such at
     /// once.
-    pub(super) fn make_bound_fit(&self, unit_pages: u32) {
+    pub(in crate::shared) fn make_bound_fit(&self, unit_pages: u32) {
         let threads = self.page_cache.touched.len().saturating_sub(1).max(1);
         let least = (threads * UNITS_OF_INSTRUCTION) as u64 * u64::from(unit_pages);
         self.cache_pages_least.fetch_max(least, Ordering::Relaxed);
@@ -190,7 +190,7 @@ impl Shared {
 impl Thread {
     /// Gives copies up until `pages` more fit the cache's bound, which they do not: clean ones are dropped, written
     /// ones flushed first.
-    pub(super) fn make_cache_room(&self, shared: &Shared, pages: u64) -> Result<()> {
+    pub(in crate::shared) fn make_cache_room(&self, shared: &Shared, pages: u64) -> Result<()> {
         let (node, slot) = (self.home(), self.slot());
         let mut side = Outbox::new();
         if !shared.would_be_full(pages, 0) {

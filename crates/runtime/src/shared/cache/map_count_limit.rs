@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 /// Units and what is mapped together grow to so many pages.
-pub(super) const COARSE_PAGES_MAX: u32 = 16;
+pub(in crate::shared) const COARSE_PAGES_MAX: u32 = 16;
 
 /// One page at first, twice as many each time the limit is met. The limit is the process's, and so is this.
 static PAGES: AtomicU32 = AtomicU32::new(1);
@@ -22,7 +22,7 @@ static UNTIL_COUNTED: AtomicI64 = AtomicI64::new(0);
 static MAKES_ROOM: Mutex<()> = Mutex::new(());
 
 /// Pages that are mapped together here, and move together in new regions that say nothing else.
-pub(super) fn pages() -> u32 {
+pub(in crate::shared) fn pages() -> u32 {
     PAGES.load(Ordering::Relaxed)
 }
 
@@ -33,7 +33,7 @@ fn next(pages: u32) -> u32 {
 
 /// Mappings are about to be changed, each time with two more at most: keeps a sixteenth of what the process may have
 /// for the program.
-pub(super) fn keep_some(arena: &Arena) {
+pub(in crate::shared) fn keep_some(arena: &Arena) {
     if arena.detector() != Detector::Mprotect || UNTIL_COUNTED.fetch_sub(1, Ordering::Relaxed) > 0 {
         return;
     }
@@ -73,7 +73,7 @@ fn mappings() -> io::Result<usize> {
 }
 
 /// A step found no mapping left, for the program has used what was kept: room is made, and the step is taken again.
-pub(super) fn make_room(
+pub(in crate::shared) fn make_room(
     arena: &Arena,
     pages: &Range<PageNo>,
     step: impl Fn(Range<PageNo>) -> io::Result<()>,
@@ -100,7 +100,7 @@ fn grow() {
 /// few. The pages come back as they are touched.
 fn unmap_heap(arena: &Arena) -> io::Result<()> {
     let whole = |arena: &Arena| if arena.is_detached() { Ok(()) } else { arena.unmap(0..arena.pages()) };
-    match super::fault::views_of_this_process() {
+    match crate::shared::fault::views_of_this_process() {
         Some(views) => whole(&views.tracked).and(whole(&views.guarded)),
         None => whole(arena),
     }

@@ -98,13 +98,13 @@ impl Extents {
 
 /// The stretches of a heap.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HeapLayout {
+pub(in crate::shared) struct HeapLayout {
     parts: Parts,
     stretches: [Extents; 3],
 }
 
 impl HeapLayout {
-    pub(super) fn new(nodes: usize, parts: Parts) -> HeapLayout {
+    pub(in crate::shared) fn new(nodes: usize, parts: Parts) -> HeapLayout {
         let stretches = |part| {
             let Range { start, end } = parts.pages(part);
             Extents::new(nodes, end - start)
@@ -113,7 +113,7 @@ impl HeapLayout {
     }
 
     /// The pages of a part that a node allocates from alone, or for `None` all together.
-    pub(super) fn stretch(&self, part: Part, of: Option<NodeId>) -> Range<u64> {
+    pub(in crate::shared) fn stretch(&self, part: Part, of: Option<NodeId>) -> Range<u64> {
         let (first, last) = (self.parts.pages(part).start, self.parts.pages - 1);
         let Range { start, end } = self.stretches[part as usize].of(of);
         if part == Part::Lines && !self.parts.has_lines {
@@ -124,7 +124,7 @@ impl HeapLayout {
     }
 
     /// The node that allocates from the stretch with this page; `None` for the common one.
-    pub(super) fn owner_of(&self, page: PageNo) -> Option<NodeId> {
+    pub(in crate::shared) fn owner_of(&self, page: PageNo) -> Option<NodeId> {
         let part = self.parts.of(page.into())?;
         self.stretches[part as usize].owner_of(u64::from(page) - self.parts.pages(part).start)
     }

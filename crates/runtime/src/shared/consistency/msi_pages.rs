@@ -2,11 +2,12 @@
 //! those of explicit objects; here is what they do to pages, and the holding of a granted unit until the faulting
 //! thread has retried.
 
-use super::table::RegionState;
-use super::{Shared, memory};
 use crate::error::Result;
 use crate::mutex::Mutex;
 use crate::node::{Node, Waiting};
+use crate::shared::Shared;
+use crate::shared::heap::table::RegionState;
+use crate::shared::memory;
 use crate::thread::Thread;
 use comem_memory::pages::Arena;
 use comem_protocol::coherence::msi::ping_pong::PingPong;
@@ -64,7 +65,7 @@ pub(crate) struct MsiUnit {
 }
 
 impl MsiUnit {
-    pub(super) fn new(unit: Unit) -> MsiUnit {
+    pub(in crate::shared) fn new(unit: Unit) -> MsiUnit {
         MsiUnit { unit, ping_pong: PingPong::default() }
     }
 }
@@ -312,7 +313,7 @@ impl Shared {
     }
 
     /// The memory of a freed region's units is gone.
-    pub(super) fn forget_units(&self, known: &RegionState) {
+    pub(in crate::shared) fn forget_units(&self, known: &RegionState) {
         for (_, unit) in known.used_units() {
             if unit.lock().abandon() {
                 self.cached_pages.fetch_sub(u64::from(known.region.unit_pages()), Ordering::Relaxed);
@@ -328,7 +329,7 @@ impl Shared {
 impl Thread {
     /// Gives units back to their homes until `pages` more fit the cache's bound: those that came first go first, and
     /// those that are in use stay. Several go at once, for their homes' answers must be waited for.
-    pub(super) fn give_units_back(&self, shared: &Shared, pages: u64) -> Result<()> {
+    pub(in crate::shared) fn give_units_back(&self, shared: &Shared, pages: u64) -> Result<()> {
         if !shared.is_full(pages) {
             return Ok(());
         }
@@ -363,7 +364,7 @@ impl Thread {
     }
 
     /// A fault on a page under `msi`.
-    pub(super) fn msi_fault(
+    pub(in crate::shared) fn msi_fault(
         &self,
         shared: &Shared,
         known: &RegionState,

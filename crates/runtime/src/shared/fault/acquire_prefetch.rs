@@ -1,9 +1,9 @@
 //! After an acquire, the copies that it ended and that were in use are fetched again, without faults: a few requests to
 //! each home.
 
-use super::Shared;
 use crate::error::Result;
 use crate::node::Waiting;
+use crate::shared::Shared;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::node::invalidate::fetch_again;

@@ -14,7 +14,7 @@ const PLACE_BYTES: usize = 16 << 40;
 const LOW_OFFSET: usize = 1 << 40;
 
 /// The place that is tried first.
-pub(super) const FIRST: usize = PLACES[0] * PLACE_BYTES;
+pub(in crate::shared) const FIRST: usize = PLACES[0] * PLACE_BYTES;
 
 fn place(index: usize) -> usize {
     match PLACES[index] {

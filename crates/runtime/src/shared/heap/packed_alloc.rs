@@ -8,9 +8,9 @@
 //! A block's memory is not given out again by itself, which would take an agreement of all nodes. A region is freed
 //! when all its blocks have been freed, and no more are cut from it.
 
-use super::Shared;
-use super::alloc::{Keeping, RegionOptions, SMALL_BYTES};
 use crate::error::Result;
+use crate::shared::Shared;
+use crate::shared::heap::alloc::{Keeping, RegionOptions, SMALL_BYTES};
 use crate::thread::Thread;
 use comem_protocol::coherence::checksum;
 use comem_protocol::coherence::pages::region::{Homes, Region};
@@ -153,7 +153,7 @@ impl Thread {
     }
 
     /// Frees a block of this kind, on this node; `false` if none begins there.
-    pub(super) fn free_packed(&self, shared: &Shared, address: usize) -> bool {
+    pub(in crate::shared) fn free_packed(&self, shared: &Shared, address: usize) -> bool {
         let freed = shared.packed.lock().give_back(address);
         freed.flatten().inspect(|first| self.drop_packed(shared, *first));
         freed.is_some()
@@ -180,8 +180,8 @@ impl Thread {
 
 #[cfg(test)]
 mod tests {
-    use super::super::alloc::ANY_UNIT;
     use super::*;
+    use crate::shared::heap::alloc::ANY_UNIT;
     use comem_protocol::coherence::pages::PageEngine;
 
     fn kind(homes: Homes) -> Kind {

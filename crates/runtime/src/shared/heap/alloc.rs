@@ -1,18 +1,19 @@
 //! Allocation in the shared heap.
 //!
 //! Each node allocates from a stretch of its own in each half of the heap (tracked, guarded) without asking anybody;
-//! there is another one for what all nodes allocate together, in the same order ([`super::heap_layout`]). What is known
+//! there is another one for what all nodes allocate together, in the same order ([`crate::shared::heap::heap_layout`]). What is known
 //! of allocations stands in private memory, never in shared pages. Small blocks share pages of a region that their node
 //! allocates for them, and return to that node.
 
-use super::extent_alloc::ExtentAllocator;
-use super::heap_layout::{HeapLayout, Parts};
-use super::small_alloc::{SmallAllocator, cut_off};
-use super::table::RegionState;
-use super::{Shared, map_count_limit};
 use crate::error::{Error, Result};
 use crate::heap::HEAP_BYTES;
 use crate::node::{Node, Waiting};
+use crate::shared::Shared;
+use crate::shared::cache::map_count_limit;
+use crate::shared::heap::extent_alloc::ExtentAllocator;
+use crate::shared::heap::heap_layout::{HeapLayout, Parts};
+use crate::shared::heap::small_alloc::{SmallAllocator, cut_off};
+use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_protocol::coherence::direct::UNIT_BYTES;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
@@ -70,7 +71,7 @@ impl Default for RegionOptions {
 /// Pages of a region for small blocks.
 const SMALL_REGION_PAGES: u64 = 256;
 /// Blocks of up to so many bytes share pages.
-pub(super) const SMALL_BYTES: usize = PAGE_BYTES / 2;
+pub(in crate::shared) const SMALL_BYTES: usize = PAGE_BYTES / 2;
 
 /// Small blocks of one size class and kind.
 #[derive(Debug, Default)]
@@ -80,10 +81,10 @@ struct Class {
 }
 
 /// What keeps a region, and in what units; units of 0 pages where none was named.
-pub(super) type Keeping = (PageEngine, Unit);
+pub(in crate::shared) type Keeping = (PageEngine, Unit);
 
 /// No unit was named.
-pub(super) const ANY_UNIT: Unit = Unit::Pages(0);
+pub(in crate::shared) const ANY_UNIT: Unit = Unit::Pages(0);
 
 /// The kind of small blocks: engine, unit and size must agree.
 type Kind = (PageEngine, Unit, usize);
@@ -101,7 +102,7 @@ pub(crate) struct Allocator {
     blocks: BTreeMap<usize, Kind>,
     /// What nobody has had of the regions for small blocks.
     rests: BTreeMap<Kind, Vec<Range<usize>>>,
-    pub(super) pieces: SmallAllocator,
+    pub(in crate::shared) pieces: SmallAllocator,
 }
 
 impl Allocator {
@@ -141,12 +142,12 @@ impl Allocator {
             Homes::On(home) | Homes::StartingOn(home) => home.index() < nodes,
             _ => true,
         };
-        let unit_fits = !single || region.unit_pages() <= super::msi_pages::MSI_UNIT_PAGES_MAX;
+        let unit_fits = !single || region.unit_pages() <= crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX;
         region.owner == Some(node) && within && home_exists && unit_fits
     }
 
     /// The pages of a part that a node allocates from alone, or all together.
-    pub(super) fn stretch_of(&self, part: Part, whose: Option<NodeId>) -> Range<PageNo> {
+    pub(in crate::shared) fn stretch_of(&self, part: Part, whose: Option<NodeId>) -> Range<PageNo> {
         let Range { start, end } = self.layout.stretch(part, whose);
         start as PageNo..end as PageNo
     }
@@ -209,7 +210,7 @@ fn shape(bytes: usize, unit: Unit, alignment: usize) -> Option<(u64, u64)> {
 
 impl Thread {
     /// The engine, and the unit that the allocation or the job names.
-    pub(super) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<Keeping> {
+    pub(in crate::shared) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<Keeping> {
         let wrong = |what: String| Err(Error::Misuse(what));
         if !options.alignment.is_power_of_two() {
             return wrong(format!("an alignment of {} bytes is no power of two", options.alignment));
@@ -249,8 +250,11 @@ impl Thread {
                  start it with --locks tokens"
             ));
         }
-        if engine == PageEngine::Msi && by_lines.is_none() && unit > super::msi_pages::MSI_UNIT_PAGES_MAX {
-            let most = super::msi_pages::MSI_UNIT_PAGES_MAX;
+        if engine == PageEngine::Msi
+            && by_lines.is_none()
+            && unit > crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX
+        {
+            let most = crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX;
             return wrong(format!(
                 "under msi a unit has at most {most} pages, and {unit} are asked for; choose fewer (--unit-pages, or with the allocation)"
             ));
@@ -325,7 +329,7 @@ impl Thread {
     }
 
     /// As [`Thread::unit_now`] where all nodes allocate together: the largest unit of any.
-    pub(super) fn unit_of_all(&self, shared: &Shared, named: Unit, homes: &Homes) -> Result<Unit> {
+    pub(in crate::shared) fn unit_of_all(&self, shared: &Shared, named: Unit, homes: &Homes) -> Result<Unit> {
         let mine = self.unit_now(named, homes);
         if named != ANY_UNIT || !shared.units_may_differ {
             return Ok(mine);
@@ -351,7 +355,7 @@ impl Thread {
     }
 
     /// Allocates a region of this node's and tells the others.
-    pub(super) fn allocate_region(
+    pub(in crate::shared) fn allocate_region(
         &self,
         shared: &Shared,
         bytes: usize,
@@ -377,7 +381,7 @@ impl Thread {
         Ok(shared.address_of(first))
     }
 
-    pub(super) fn region(
+    pub(in crate::shared) fn region(
         &self,
         shared: &Shared,
         bytes: usize,
@@ -426,7 +430,7 @@ impl Thread {
 
     /// Tells another node of a region or, where that has no bytes, asks it whether the place may be used again; gives
     /// the answer.
-    pub(super) fn ask_of_region(&self, node: NodeId, region: &Region) -> Result<Vec<u8>> {
+    pub(in crate::shared) fn ask_of_region(&self, node: NodeId, region: &Region) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         region.emit(&mut body);
         self.operation(|| {
@@ -438,7 +442,7 @@ impl Thread {
     }
 
     /// Waits for an answer about the allocation of a page.
-    pub(super) fn await_answer(&self, page: PageNo) -> Result<Vec<u8>> {
+    pub(in crate::shared) fn await_answer(&self, page: PageNo) -> Result<Vec<u8>> {
         loop {
             if let Some(answer) = self.home().take_answer(self.slot()) {
                 return Ok(answer);
@@ -509,7 +513,7 @@ impl Thread {
 
     /// This node is about to free its part of a region. Diffs of it that have left, and of which nobody has been told,
     /// may come to their home when something else lies there; who is told waits for them at the next barrier.
-    pub(super) fn tell_flushed(&self, shared: &Shared, page: PageNo) {
+    pub(in crate::shared) fn tell_flushed(&self, shared: &Shared, page: PageNo) {
         let whole = |known: &Arc<RegionState>| {
             known.region.first == page && (!known.region.cut_up || known.region.owner.is_none())
         };
@@ -604,11 +608,11 @@ impl Node {
                 let from = shared.guarded_from();
                 shared.forget_units(known);
                 let pages = range.start - from..range.end - from;
-                super::memory::change(&views.guarded, &pages, |p| views.guarded.discard(p));
+                crate::shared::memory::change(&views.guarded, &pages, |p| views.guarded.discard(p));
             }
             Part::Tracked => {
-                self.each_chunk(shared, &range, slot, out, |table, cx, _| super::fault::drop_copies(table, cx));
-                super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
+                self.each_chunk(shared, &range, slot, out, |table, cx, _| crate::shared::fault::drop_copies(table, cx));
+                crate::shared::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
             }
         }
         shared.table.retire_region(epoch, range, !untold);

@@ -1,0 +1,19 @@
+//! What releases, acquires and barriers do to pages, and what other nodes ask.
+//!
+//! | file | does |
+//! |---|---|
+//! | [`effects`] | what the page logic in `protocol` acts on |
+//! | [`release`] | steps of page tables; the threads' side of releases and acquires |
+//! | [`payload`] | what a release carries, and an acquire takes |
+//! | [`push`] | pages sent to those that would ask for them |
+//! | [`serve`] | what other nodes ask |
+//! | [`lock_working_set`] | which pages belong to which lock |
+//! | [`msi_pages`] | pages under `msi`: one writer |
+
+pub(in crate::shared) mod effects;
+pub(in crate::shared) mod lock_working_set;
+pub(crate) mod msi_pages;
+pub(crate) mod payload;
+pub(in crate::shared) mod push;
+pub(crate) mod release;
+pub(crate) mod serve;
