@@ -10,6 +10,7 @@ with the command that repeats it, and its output is kept. See README.md.
 """
 
 import argparse
+import itertools
 import os
 import random
 import shlex
@@ -23,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT = 100  # seconds for one run
 GRACE = 20  # for the launcher to end what takes longer
+MOST_PHASES_OF_SPINNERS = 6  # of a job whose nodes share one core
 DETECTORS = ["uffd-async", "uffd", "mprotect"]
 FAULTS = [
     "drop=5%",
@@ -56,6 +58,9 @@ class Choice:
         self.flags = self.rare_flags()
         self.phases = self.choose_phases(most_phases)
         self.core = self.random.randrange(64) if self.once_in(8) else None
+        if self.core is not None and self.spins():
+            # Whoever spins on the only core keeps the others waiting for a time slice.
+            self.phases = min(self.phases, MOST_PHASES_OF_SPINNERS)
         self.stopped = (self.random.randrange(self.nodes), 0.1 + 0.6 * self.random.random())
         if not self.once_in(12):
             self.stopped = None
@@ -83,6 +88,9 @@ class Choice:
             if wanted:
                 flags += [name, value]
         return flags
+
+    def spins(self):
+        return ("--wait", "spin") in itertools.pairwise(self.flags)
 
     def choose_phases(self, most):
         phases = most // self.random.choice([1, 2, 6])

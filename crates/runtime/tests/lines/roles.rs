@@ -325,8 +325,12 @@ extern "C" fn on_alarm(signal: i32) {
         // SAFETY: the thread lives as long as the process.
         unsafe { libc::pthread_kill(victim, signal) };
     } else if entry(WATCHED.load(Ordering::Relaxed)).load(Ordering::Relaxed) & 0xff == BUSY_BY_NODE_0 {
-        // SAFETY: ends this process.
-        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        // The interrupted thread keeps the entry locked, until another node has come to wait for it.
+        // SAFETY: waits, and ends this process.
+        unsafe {
+            libc::usleep(200_000);
+            libc::kill(libc::getpid(), libc::SIGKILL);
+        }
     }
 }
 
