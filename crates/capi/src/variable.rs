@@ -10,7 +10,6 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::job::{job, thread};
 use crate::process;
 use comem_rt::LockId;
-use comem_rt::heap::PageEngine;
 use comem_rt::inline::calls;
 use std::ffi::c_void;
 
@@ -37,7 +36,7 @@ pub fn alone<R>(
         return Ok(access(address).0);
     }
     match job.engine_of(address.cast())? {
-        Some(PageEngine::Hlrc | PageEngine::Scope) => {}
+        Some(engine) if engine.has_several_writers() => {}
         Some(_) => {
             process::check_main_may_meet(macro_name)?;
             let mut result = None;

@@ -3,6 +3,7 @@
 
 mod common;
 
+use comem_rt::heap::PageEngine;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -117,11 +118,16 @@ fn a_program_in_cpp_is_a_job_too() {
     assert_eq!(String::from_utf8_lossy(&common::run(&mut command).stdout), "job: ok\n");
 }
 
+/// Every engine that keeps pages, the example among them.
+fn page_engines() -> impl Iterator<Item = &'static str> {
+    PageEngine::ALL.into_iter().filter(|engine| engine.keeps_pages()).map(PageEngine::name)
+}
+
 #[test]
 fn shared_memory_in_c_is_one_memory_on_every_node() {
     let program = common::build("cc", "c11", "heap.c");
     // It has regions under each engine, and so locks that tell what was written.
-    for engine in ["hlrc", "scope", "msi"] {
+    for engine in page_engines() {
         for shape in [["1", "3"], ["2", "2"], ["3", "1"]] {
             let mut command: Command = common::node(&common::launcher(), 1);
             command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", engine, "--locks", "tokens"]);
@@ -135,7 +141,7 @@ fn shared_memory_in_c_is_one_memory_on_every_node() {
 #[test]
 fn atomic_operations_and_loops_dealt_out_are_right_on_every_number_of_nodes() {
     let program = common::build("cc", "c11", "atomics.c");
-    for engine in ["hlrc", "scope", "msi"] {
+    for engine in page_engines() {
         for (backbone, shapes) in
             [("shm", [["1", "3"], ["2", "2"], ["4", "1"]]), ("udp", [["1", "1"], ["2", "2"], ["4", "1"]])]
         {
@@ -181,7 +187,7 @@ fn the_standard_containers_work_in_shared_memory() {
     compile.args(["-O1", "-pthread", "-no-pie", "-o"]).arg(&out).arg(common::program("containers.cpp"));
     compile.arg(common::library().join("libcomem.so")).arg(format!("-Wl,-rpath,{}", common::library().display()));
     common::run(&mut compile);
-    for engine in ["hlrc", "scope", "msi"] {
+    for engine in page_engines() {
         for (backbone, shape) in [("shm", ["1", "2"]), ("shm", ["2", "1"]), ("udp", ["2", "2"]), ("udp", ["4", "1"])] {
             let mut command: Command = common::node(&common::launcher(), 1);
             command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", engine]);
@@ -223,7 +229,7 @@ fn threads_of_openmp_and_those_of_comem_parallel_use_shared_memory_in_turn() {
     compile.args(["-O1", "-pthread", "-fopenmp", "-o"]).arg(&out).arg(common::program("pools.c"));
     compile.arg(common::library().join("libcomem.so")).arg(format!("-Wl,-rpath,{}", common::library().display()));
     common::run(&mut compile);
-    for engine in ["hlrc", "scope", "msi"] {
+    for engine in page_engines() {
         for (nodes, first) in [("1", None), ("2", Some("parallel-first")), ("2", None)] {
             let mut command: Command = common::node(&common::launcher(), 1);
             command.env_remove("COMEM_THREADS").args([

@@ -543,7 +543,7 @@ impl NodeArgs {
         }
         self.backbone = BackboneChoice::Named(resolved.backbone);
         let operations = match () {
-            () if nodes == 1 || self.engine.pages != "direct" => String::new(),
+            () if nodes == 1 || !self.engine.pages.is_one_sided() => String::new(),
             () if self.pages.one_sided == "ucx" => {
                 format!("; one-sided operations of the engine direct go by {}", comem_net::ucx::in_words())
             }
@@ -564,7 +564,7 @@ impl NodeArgs {
         let pages = &self.pages;
         let settings = serde_json::json!({
             "engine": self.engine.objects.name(),
-            "page_engine": self.engine.pages,
+            "page_engine": self.engine.pages.name(),
             "force_engine": self.force_engine,
             "detector": chosen(&pages.detector),
             "backbone": self.backbone.name(),
@@ -691,7 +691,7 @@ mod tests {
             let argument = run.get_arguments().find(|argument| argument.get_id() == id).unwrap();
             argument.get_help().unwrap().to_string()
         };
-        for engine in EngineChoice::ALL {
+        for engine in EngineChoice::listed() {
             assert!(help("engine").contains(engine.name), "{}: {}", engine.name, help("engine"));
         }
         for detector in

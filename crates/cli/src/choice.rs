@@ -16,20 +16,22 @@ use comem::settings::nearest;
 use comem_memory::pages::Detector;
 use comem_net::backbone::{Backbone, BackboneChoice};
 use comem_protocol::coherence::Engine;
+use comem_protocol::coherence::pages::{PageEngine, engine};
 
-/// Engines of pages, in the order in which they are compared.
-pub const PAGE_ENGINES: [&str; 3] = ["hlrc", "scope", "msi"];
 /// The detector of lines: programs whose own code checks their accesses.
 pub const INLINE: &str = "inline";
-/// The engine of lines that no other kind of memory has.
-const DIRECT: &str = "direct";
 /// The detector of objects.
 pub const EXPLICIT: &str = "explicit";
 
 /// Which engine goes with which detector, for a person who has just named a pair that does not exist.
-pub const PAIRS: &str = "objects (detector explicit) go with owner, broadcast, msi and direct; \
-                         pages (detectors uffd-async, uffd and mprotect) with hlrc, scope and msi; \
-                         lines (detector inline, programs built with comem-cc --inline) with direct and msi";
+pub fn pairs() -> String {
+    format!(
+        "objects (detector explicit) go with owner, broadcast, msi and direct; pages (detectors uffd-async, uffd and \
+         mprotect) with {}; lines (detector inline, programs built with comem-cc --inline) with {}",
+        engine::names_of_pages("and"),
+        engine::names_of_lines("and")
+    )
+}
 
 /// What one name of an engine means for the two kinds of shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,22 +41,32 @@ pub struct EngineChoice {
     /// The engine of objects that name none.
     pub objects: Engine,
     /// The engine of pages whose region names none.
-    pub pages: &'static str,
+    pub pages: PageEngine,
 }
 
 impl EngineChoice {
     /// What a job gets that chooses nothing.
-    pub const DEFAULT: EngineChoice = EngineChoice { name: "", objects: Engine::Msi, pages: "hlrc" };
+    pub const DEFAULT: EngineChoice = EngineChoice { name: "", objects: Engine::Msi, pages: PageEngine::Hlrc };
 
-    /// Every engine that has a name.
-    pub const ALL: [EngineChoice; 6] = [
-        EngineChoice { name: "owner", objects: Engine::Owner, pages: "hlrc" },
-        EngineChoice { name: "broadcast", objects: Engine::Broadcast, pages: "hlrc" },
-        EngineChoice { name: "msi", objects: Engine::Msi, pages: "msi" },
-        EngineChoice { name: "hlrc", objects: Engine::Msi, pages: "hlrc" },
-        EngineChoice { name: "scope", objects: Engine::Msi, pages: "scope" },
-        EngineChoice { name: DIRECT, objects: Engine::Direct, pages: DIRECT },
-    ];
+    /// Every engine that texts for users name: those of objects, then those of pages that are no engines of objects.
+    pub fn listed() -> Vec<EngineChoice> {
+        let names = Engine::ALL.map(Engine::name).into_iter().chain(PageEngine::listed().map(PageEngine::name));
+        let mut choices: Vec<EngineChoice> = Vec::new();
+        for choice in names.filter_map(EngineChoice::named) {
+            if choices.iter().all(|other| other.name != choice.name) {
+                choices.push(choice);
+            }
+        }
+        choices
+    }
+
+    /// What a name means for the two kinds of memory; where there is no such engine of one kind, that keeps its own.
+    fn named(name: &str) -> Option<EngineChoice> {
+        let (objects, pages) = (name.parse::<Engine>().ok(), name.parse::<PageEngine>().ok());
+        let name = objects.map(Engine::name).or(pages.map(PageEngine::name))?;
+        let default = EngineChoice::DEFAULT;
+        Some(EngineChoice { name, objects: objects.unwrap_or(default.objects), pages: pages.unwrap_or(default.pages) })
+    }
 
     /// Reads a name; an empty one chooses nothing.
     ///
@@ -64,9 +76,10 @@ impl EngineChoice {
         if name.is_empty() {
             return Ok(EngineChoice::DEFAULT);
         }
-        let found = EngineChoice::ALL.into_iter().find(|choice| choice.name == name);
-        let names = EngineChoice::ALL.map(|choice| choice.name);
-        found.ok_or_else(|| format!("unknown engine {name:?}{}: {PAIRS}", meant(name, &names)))
+        EngineChoice::named(name).ok_or_else(|| {
+            let names: Vec<&str> = EngineChoice::listed().iter().map(|choice| choice.name).collect();
+            format!("unknown engine {name:?}{}: {}", meant(name, &names), pairs())
+        })
     }
 
     /// Whether the engine is one of objects.
@@ -76,7 +89,7 @@ impl EngineChoice {
 
     /// Whether the engine is one of pages.
     pub fn fits_pages(self) -> bool {
-        self.name == self.pages
+        self.name == self.pages.name()
     }
 
     /// Whether it is one of objects that leaves pages to `hlrc`.
@@ -89,14 +102,14 @@ impl EngineChoice {
     /// # Errors
     /// Says which engines go with which detectors.
     pub fn check_with(self, detector: &str) -> Outcome<()> {
-        let keeps_pages = self.fits_pages() && ![DIRECT, "msi"].contains(&self.name);
+        let keeps_pages = self.fits_pages() && !self.pages.keeps_lines();
         if detector == INLINE && (keeps_pages || self.is_relaxed_for_objects()) {
             let what = format!("engine {} does not go with detector {detector}", self.name);
-            return Err(Failure::usage(what, PAIRS));
+            return Err(Failure::usage(what, pairs()));
         }
         if detector == EXPLICIT && !self.fits_objects() && !self.name.is_empty() {
             let what = format!("engine {} does not go with detector {detector}", self.name);
-            return Err(Failure::usage(what, PAIRS));
+            return Err(Failure::usage(what, pairs()));
         }
         Ok(())
     }
@@ -117,7 +130,7 @@ pub fn detector(name: &str) -> Result<String, String> {
         _ if name.parse::<Detector>().is_ok() => Ok(name.to_string()),
         _ => {
             let names = [&Detector::ALL.map(Detector::name)[..], &[EXPLICIT, INLINE]].concat();
-            Err(format!("unknown detector {name:?}{}: {PAIRS}", meant(name, &names)))
+            Err(format!("unknown detector {name:?}{}: {}", meant(name, &names), pairs()))
         }
     }
 }
@@ -152,7 +165,7 @@ mod tests {
 
     #[test]
     fn every_name_means_something_for_objects_and_for_pages() {
-        let meaning = |name: &str| EngineChoice::parse(name).map(|c| (c.objects.name(), c.pages)).unwrap();
+        let meaning = |name: &str| EngineChoice::parse(name).map(|c| (c.objects.name(), c.pages.name())).unwrap();
         assert_eq!(meaning("owner"), ("owner", "hlrc"));
         assert_eq!(meaning("broadcast"), ("broadcast", "hlrc"));
         assert_eq!(meaning("msi"), ("msi", "msi"));
@@ -160,13 +173,15 @@ mod tests {
         assert_eq!(meaning("scope"), ("msi", "scope"));
         assert_eq!(meaning("direct"), ("direct", "direct"));
         assert_eq!(meaning(""), ("msi", "hlrc"));
+        let listed: Vec<&str> = EngineChoice::listed().iter().map(|choice| choice.name).collect();
+        assert_eq!(listed, ["owner", "broadcast", "msi", "hlrc", "scope", "direct"]);
     }
 
     #[test]
     fn every_detector_of_pages_can_be_named() {
         for known in Detector::ALL {
             assert_eq!(detector(known.name()), Ok(known.name().to_string()));
-            assert!(PAIRS.contains(known.name()), "{PAIRS}");
+            assert!(pairs().contains(known.name()), "{}", pairs());
         }
         assert!(detector("page").unwrap_err().contains("uffd-async"));
     }

@@ -8,7 +8,7 @@ use comem_net::backbone::Circumstances;
 use comem_net::select::MTUS;
 use comem_protocol::coherence::Engine;
 use comem_protocol::coherence::direct::{LINE_BYTES, UNIT_BYTES};
-use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX};
+use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX, engine};
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, NodeId, THREADS_MAX};
 use std::net::{IpAddr, SocketAddr};
@@ -238,8 +238,8 @@ fn engines(text: &str) -> Result<(Engine, PageEngine), String> {
         (Ok(objects), Err(_)) => Ok((objects, PageEngine::default())),
         (Err(_), Ok(pages)) => Ok((Engine::default(), pages)),
         (Err(_), Err(_)) => Err(format!(
-            "there is no engine {text:?}; for objects there are owner, broadcast, msi and direct, for pages hlrc, \
-             scope and msi, for lines direct and msi"
+            "there is no engine {text:?}; for objects there are owner, broadcast, msi and direct, {}",
+            engine::names_by_memory()
         )),
     }
 }
@@ -351,12 +351,12 @@ impl Config {
         let inline = detector == Some(None);
         // Of the two engines that keep lines, `msi` is at home over every backbone.
         let engine = engine.unwrap_or(if inline { (Engine::Msi, PageEngine::Msi) } else { Default::default() });
-        if inline && engine.1.has_several_writers() {
+        if inline && !engine.1.keeps_lines() {
             parse("COMEM_DETECTOR", env, |_| {
                 Err::<(), _>(format!("the engine {} keeps pages; choose direct or msi with this detector", engine.1))
             })?;
         }
-        let has_lines = inline || engine.1 == PageEngine::Direct;
+        let has_lines = inline || !engine.1.keeps_pages();
         let threads = parse("COMEM_THREADS", env, number(1..=THREADS_MAX, "a number of threads"))?.unwrap_or(1);
         let heap = parse("COMEM_HEAP", env, heap_size)?.unwrap_or(HEAP_BYTES) as usize;
         let host_nodes = parse("COMEM_HOST_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(nodes);

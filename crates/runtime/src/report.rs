@@ -6,7 +6,7 @@ use crate::node::{Node, Waiting};
 use crate::symbols::Symbols;
 use comem_protocol::coherence::pages::region::Unit;
 use comem_protocol::coherence::pages::sharing::Found;
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::wire::message::SyncRequest;
 use serde_json::{Value, json};
 
@@ -95,13 +95,15 @@ fn regions(node: &Node) -> Value {
     let one = |known: &std::sync::Arc<crate::shared::heap::table::RegionState>| {
         let costs = &known.costs;
         let sharing = shared.sharing.lock();
-        let mut pages: Vec<(PageNo, Found)> = match known.region.engine {
+        let mut pages: Vec<(PageNo, Found)> = match known.region.engine.has_directory() {
             // Each node tells of itself.
-            PageEngine::Msi => {
+            true => {
                 let found = |(page, times)| (page, Found { times, nodes: vec![shared.me] });
                 shared.falsely_shared_units(known).into_iter().map(found).collect()
             }
-            _ => sharing.found(known.region.range()).into_iter().map(|(page, found)| (page, found.clone())).collect(),
+            false => {
+                sharing.found(known.region.range()).into_iter().map(|(page, found)| (page, found.clone())).collect()
+            }
         };
         pages.sort_by_key(|(_, found)| std::cmp::Reverse(found.times));
         let page_bytes = PAGE_BYTES as u64;

@@ -63,7 +63,7 @@ impl Engine {
         match self {
             Engine::Objects(coherence::Engine::Broadcast) => None,
             Engine::Objects(_) => Some(litmus.allowed()),
-            Engine::Pages(PageEngine::Scope) => Some(weak::allowed(litmus, Model::Scope)),
+            Engine::Pages(engine) if engine.is_scoped() => Some(weak::allowed(litmus, Model::Scope)),
             Engine::Pages(_) => Some(weak::allowed(litmus, Model::Release)),
         }
     }

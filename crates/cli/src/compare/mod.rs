@@ -3,12 +3,13 @@
 pub mod result;
 
 use crate::args::CompareArgs;
-use crate::choice::{EXPLICIT, EngineChoice, PAGE_ENGINES};
+use crate::choice::{EXPLICIT, EngineChoice};
 use crate::failure::{Failure, Outcome, exit};
 use crate::job::TAKES_PART;
 use crate::table::{Table, bytes, grouped, seconds};
 use crate::trial::{self, Setup, Trial};
 use comem_protocol::coherence::Engine;
+use comem_protocol::coherence::pages::PageEngine;
 
 /// A program that every engine would leave as it is.
 const NOBODY_JOINED: &str = "there are no engines to compare: the program has not joined the job, and shares no memory";
@@ -103,7 +104,7 @@ fn detectors_without_pages(args: &CompareArgs, has_pages: bool) -> Option<String
 fn pairs(args: &CompareArgs, has_pages: bool) -> Outcome<Vec<(EngineChoice, String)>> {
     let named = |names: Vec<&str>| names.into_iter().filter_map(|name| EngineChoice::parse(name).ok()).collect();
     let engines: Vec<EngineChoice> = match (args.engines.as_slice(), has_pages) {
-        ([], true) => named(PAGE_ENGINES.to_vec()),
+        ([], true) => named(PageEngine::listed().filter(|e| e.keeps_pages()).map(PageEngine::name).collect()),
         ([], false) => named(Engine::ALL.map(Engine::name).to_vec()),
         (list, _) => list.to_vec(),
     };

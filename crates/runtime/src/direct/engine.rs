@@ -19,7 +19,7 @@ use comem_net::Backbone;
 use comem_protocol::coherence::direct::directory::Layout;
 use comem_protocol::coherence::direct::miss::Site;
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, Outcome, Want};
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::ids::NodeId;
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -198,7 +198,7 @@ impl Node {
     /// How threads of this node reach the memory of other nodes, as people are told; `None` where they do not.
     pub(crate) fn one_sided_operations(&self) -> Option<&'static str> {
         let has_lines = self.shared()?.views.as_ref()?.lines.is_some();
-        let is_asked_for = self.nodes() > 1 && self.config.page_engine == PageEngine::Direct;
+        let is_asked_for = self.nodes() > 1 && self.config.page_engine.is_one_sided();
         (has_lines && is_asked_for).then(|| match self.ucx.get() {
             Some(_) => comem_net::ucx::in_words(),
             None if self.emulates_operations() => "emulated",
@@ -223,7 +223,7 @@ impl Node {
     pub(crate) fn meet_line_peers(&self) -> Result<()> {
         let Some(views) = self.shared().and_then(|shared| shared.views.as_ref()) else { return Ok(()) };
         let Some(lines) = &views.lines else { return Ok(()) };
-        let is_asked_for = self.config.page_engine == PageEngine::Direct;
+        let is_asked_for = self.config.page_engine.is_one_sided();
         if self.config.uses_ucx() {
             return Ok(());
         }
@@ -303,7 +303,7 @@ impl Node {
         let locked = all.memory(lost)?.about_to_lock().find_map(|line| {
             let address = all.own.extent().base + line * LINE_BYTES;
             let known = shared.table.find(shared.page_of(address)?)?;
-            let unit = shared.line_unit(&known, address).filter(|_| known.region.engine == PageEngine::Direct)?;
+            let unit = shared.line_unit(&known, address).filter(|_| known.region.engine.is_one_sided())?;
             let has_locked = |node: NodeId| {
                 let entry = all.memory(node).map(|memory| memory.entry(unit.line as usize).load(Ordering::Acquire));
                 entry.is_some_and(|entry| is_its(Entry(entry)))

@@ -12,7 +12,6 @@ use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::direct::remote::{Found, LOOK_EVERY, Request, Server, UnitAt};
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES};
-use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::node::route::Origin as From;
 use comem_protocol::outbox::{Origin, Outbox, Target as To};
@@ -247,7 +246,7 @@ impl Shared {
         if known.is_freed() {
             return Found::Freed;
         }
-        let there = self.line_unit(&known, address).filter(|_| known.region.engine == PageEngine::Direct);
+        let there = self.line_unit(&known, address).filter(|_| known.region.engine.is_one_sided());
         match there {
             Some(there) if (there.line, there.lines) == (unit.first(), unit.lines().into()) => Found::Unit,
             _ => Found::Nothing,

@@ -9,7 +9,7 @@ use crate::thread::Thread;
 use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::direct::group::LINES_MAX;
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, MAGIC, Want};
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine};
+use comem_protocol::coherence::pages::PAGE_BYTES;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
@@ -78,7 +78,7 @@ fn lacks(lines: &Lines, unit: LineUnit, want: Want) -> bool {
 /// The thread has missed the unit of `piece`: brings it and those behind it, if its misses are a run. Tells whether it
 /// has brought any. Nothing is certain: the thread looks again.
 pub(super) fn after_miss(piece: &Piece<'_>, want: Want) -> Result<bool> {
-    if piece.known.region.engine != PageEngine::Direct {
+    if !piece.known.region.engine.is_one_sided() {
         return Ok(false);
     }
     // What others store to is dear to take for nothing, and a miss in mapped memory is cheap.

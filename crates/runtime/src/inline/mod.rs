@@ -38,7 +38,7 @@ use comem_memory::pages::fault::{Access, Fault, Verdict, end_in_the_middle};
 use comem_protocol::coherence::direct::directory::Layout;
 use comem_protocol::coherence::direct::{LINE_BYTES, Want};
 use comem_protocol::coherence::pages::region::{GRAIN_PAGES, Unit};
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo, engine};
 use comem_protocol::ids::NodeId;
 use std::cell::Cell;
 use std::ops::Range;
@@ -92,10 +92,7 @@ pub(crate) trait LineEngine {
 
 /// The engine of a region of lines memory.
 fn engine_of(known: &RegionState) -> &'static dyn LineEngine {
-    match known.region.engine {
-        PageEngine::Direct => &crate::direct::engine::Direct,
-        _ => &msi::ByLines,
-    }
+    if known.region.engine.is_one_sided() { &crate::direct::engine::Direct } else { &msi::ByLines }
 }
 
 /// Where the program sees lines memory; 0 and 0 where it has none.
@@ -219,9 +216,9 @@ pub(crate) fn refuse_unchecked_memory(config: &crate::config::Config) -> Result<
 }
 
 fn needs_checks(config: &crate::config::Config) -> String {
-    let (asked, objects) = match config.page_engine {
-        PageEngine::Direct => ("memory under the engine direct", "; only shared objects need none"),
-        _ => ("the detector inline", ""),
+    let (asked, objects) = match config.page_engine.keeps_pages() {
+        false => (format!("memory under the engine {}", config.page_engine), "; only shared objects need none"),
+        true => ("the detector inline".to_string(), ""),
     };
     let program = std::env::current_exe().ok();
     let name = program.as_deref().and_then(|path| path.file_name());
@@ -229,7 +226,8 @@ fn needs_checks(config: &crate::config::Config) -> String {
     format!(
         "{asked} needs a program whose code checks its own accesses, and {program} does not{objects}: build it with \
          comem-cc --inline or comem-cxx --inline (C and C++), or run it on pages, as programs in Fortran, Python and \
-         Rust are: --engine hlrc, scope or msi, without --detector inline"
+         Rust are: --engine {}, without --detector inline",
+        engine::names_of_pages("or")
     )
 }
 
@@ -262,7 +260,7 @@ impl Shared {
         let is_home = known.region.home_of(page, self.nodes) == self.me;
         let opened = lines.open_grain(grain, is_home);
         opened.map_err(Error::system("cannot open memory whose accesses are checked in line"))?;
-        if let (PageEngine::Direct, Unit::Bytes(bytes)) = (known.region.engine, known.region.unit) {
+        if let (true, Unit::Bytes(bytes)) = (known.region.engine.is_one_sided(), known.region.unit) {
             lines.set_unit_lines(grain, bytes as usize / LINE_BYTES);
         }
         Ok(())

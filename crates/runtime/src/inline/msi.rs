@@ -20,7 +20,7 @@ use crate::thread::Thread;
 use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, Want};
 use comem_protocol::coherence::msi::{Begin, Unit};
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::coherence::{Context, Permission, UnitMemory};
 use comem_protocol::ids::{ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
@@ -223,7 +223,7 @@ impl Node {
         out: &mut Outbox,
         step: impl FnOnce(&mut Unit, &mut Context<'_>, &mut Option<Box<[u8]>>) -> R,
     ) -> Option<R> {
-        if known.region.engine != PageEngine::Msi {
+        if !known.region.engine.has_directory() {
             return None;
         }
         let new = || LineState { unit: Unit::new(unit.home == shared.me), once: None };

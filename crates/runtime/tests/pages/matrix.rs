@@ -4,7 +4,6 @@
 use crate::launcher::{Outcome, start};
 use crate::{blocks, globals, order, pages, placement, sharing, stress};
 use comem::Comem;
-use comem::heap::PageEngine;
 use comem_memory::pages::Detector;
 use std::sync::OnceLock;
 
@@ -96,7 +95,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
 
 /// Whether the engine orders accesses by flags, semaphores and chains of locks.
 pub fn orders_everything(comem: &Comem) -> bool {
-    comem.page_engine() != PageEngine::Scope
+    !comem.page_engine().is_scoped()
 }
 
 /// How often to do something on this network; on a bad one less often, for each time takes longer.

@@ -50,7 +50,7 @@ fn replay(words: &mut [u64], round: usize, id: usize, steps: usize) {
 /// of another at once.
 pub fn words_of_all_in_every_page(comem: &Comem) {
     let steps = times(STEPS);
-    let other = if comem.page_engine() == PageEngine::Scope { PageEngine::Hlrc } else { PageEngine::Scope };
+    let other = if comem.page_engine().is_scoped() { PageEngine::Hlrc } else { PageEngine::Scope };
     for (homes, unit_pages) in [(Homes::Cyclic(1), 1), (Homes::On(NodeId(0)), 2), (Homes::Automatic, 1)] {
         let engines = if homes == Homes::Automatic { vec![None, Some(other)] } else { vec![None] };
         let options = RegionOptions { homes, unit_pages, ..RegionOptions::default() };

@@ -12,7 +12,6 @@ use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
 use crate::diagram;
 use crate::schedule::{LOOKS_LATE, Scheduled, Waits};
 use comem_protocol::auth::Sealer;
-use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::wire::Pages as PagesBody;
 use comem_protocol::coherence::pages::{PageMemory, PageNo, push_range, serve};
 use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
@@ -157,7 +156,7 @@ impl Cluster {
         });
         let words = layout.pages() as usize * super::memory::PAGE_WORDS;
         let judge = Judge::new(nodes * layout.threads, words).with_scope(layout.threads, |word| {
-            config.beyond_scope && layout.engine_of((word / super::memory::PAGE_WORDS) as u32) == PageEngine::Scope
+            config.beyond_scope && layout.engine_of((word / super::memory::PAGE_WORDS) as u32).is_scoped()
         });
         let mut cluster = Cluster {
             nodes: machines.collect(),

@@ -25,7 +25,7 @@ pub struct Case {
 /// How nodes treat memory, where they have a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ways {
-    /// The engine, `hlrc` or `scope`.
+    /// The engine, one with several writers.
     pub engine: PageEngine,
     /// Whether the kernel notes writes; else first writes fault.
     pub notes: bool,
@@ -34,15 +34,18 @@ pub struct Ways {
 }
 
 impl Ways {
-    /// All of them.
+    /// All of them, under every engine with several writers that is listed.
     pub fn all() -> Vec<Ways> {
-        let memory = [(true, false), (true, true), (false, false)];
-        let of = |engine| memory.map(|(notes, takes)| Ways { engine, notes, takes });
-        [PageEngine::Hlrc, PageEngine::Scope].into_iter().flat_map(of).collect()
+        PageEngine::listed().filter(|engine| engine.has_several_writers()).flat_map(Ways::under).collect()
     }
 
-    /// One region of so many pages.
-    pub(super) fn layout(self, nodes: usize, threads: usize, pages: u32, homes: Homes) -> Layout {
+    /// All of them, under one engine.
+    pub fn under(engine: PageEngine) -> [Ways; 3] {
+        [(true, false), (true, true), (false, false)].map(|(notes, takes)| Ways { engine, notes, takes })
+    }
+
+    /// One region of so many pages, each a unit.
+    pub fn layout(self, nodes: usize, threads: usize, pages: u32, homes: Homes) -> Layout {
         let (bytes, label) = (u64::from(pages) * 4096, String::new());
         let engine = self.engine;
         let region =
@@ -84,7 +87,7 @@ impl Ways {
     pub(super) fn both(self, nodes: usize) -> Layout {
         let mut layout = self.layout(nodes, 1, 1, Homes::On(NodeId(0)));
         let (first, writes) = layout.regions[0].clone();
-        let other = if self.engine == PageEngine::Hlrc { PageEngine::Scope } else { PageEngine::Hlrc };
+        let other = if self.engine.is_scoped() { PageEngine::Hlrc } else { PageEngine::Scope };
         layout.regions.push((Region { first: 1, engine: other, ..first }, writes));
         layout
     }

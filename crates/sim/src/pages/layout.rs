@@ -14,7 +14,7 @@ pub struct Layout {
     pub nodes: usize,
     /// Threads of each.
     pub threads: usize,
-    /// The job's engine, `hlrc` or `scope`; regions may have the other.
+    /// The job's engine, one with several writers; regions may have another.
     pub engine: PageEngine,
     /// The regions, one behind the other from page 0, and whether homes notice their own writes only while others hold
     /// copies.

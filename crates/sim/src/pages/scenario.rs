@@ -19,9 +19,9 @@ use std::sync::Arc;
 pub struct Scenario {
     /// The family; `None` lets the seed choose.
     pub kind: Option<Kind>,
-    /// The job's engine, `hlrc` or `scope`.
+    /// The job's engine, one with several writers.
     pub engine: PageEngine,
-    /// Whether each region has either of the two, by seed.
+    /// Whether each region has `hlrc` or `scope`, by seed.
     pub mixed: bool,
     /// Whether the kernel notes writes (else they fault); `None` lets the seed choose.
     pub notes_writes: Option<bool>,
@@ -79,7 +79,7 @@ impl Scenario {
     }
 
     fn may_ask_for(&self, kind: Kind) -> bool {
-        self.mixed || self.engine == PageEngine::Hlrc || kind.is_scoped()
+        self.mixed || !self.engine.is_scoped() || kind.is_scoped()
     }
 
     /// The family around synchronisation objects that a seed chooses.

@@ -6,7 +6,6 @@ use super::explore::{Case, Ways};
 use super::layout::Layout;
 use super::memory::PAGE_WORDS;
 use super::program::{Op, Programs};
-use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::page_table::PrefetchPlan;
 use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::ids::{FlagId, LockId, NodeId};
@@ -310,7 +309,7 @@ fn moves_on() -> Vec<Vec<Op>> {
 /// What was written under one lock is read after another, which a third node has passed on.
 fn lock_to_lock(ways: Ways) -> Vec<Vec<Op>> {
     let (first, second) = (LockId(1), LockId(2));
-    let (of_hlrc, of_scope) = if ways.engine == PageEngine::Hlrc { (0, 1) } else { (1, 0) };
+    let (of_hlrc, of_scope) = if ways.engine.is_scoped() { (1, 0) } else { (0, 1) };
     let (told, heard, said) = (word(of_scope, 0), word(of_scope, 1), word(of_hlrc, 0));
     let count = |lock, at| [Op::Lock(lock), Op::Read(at), Op::WriteNext(at), Op::Unlock(lock)];
     let look = |lock, at| [Op::Lock(lock), Op::Read(at), Op::Unlock(lock)];

@@ -1,7 +1,7 @@
 //! A node's intervals and what it knows of those of others: the bookkeeping behind releases and acquires.
 //!
-//! What an acquire brings depends on the engine of the pages: there is a [`notice_log`](super::notice_log) for each
-//! engine in use. What engines have in common stands here: the epoch, the numbers of intervals, and those of the diffs
+//! What an acquire brings depends on the engine of the pages: there is a [`notice_log`](super::notice_log) for engines
+//! that are scoped and one for those that are not. What engines have in common stands here: the epoch, the numbers of intervals, and those of the diffs
 //! sent to each home, which applies them in order whosever pages they are.
 //!
 //! The *main* log is that of the job's engine; the *other* comes into being when the node hears of a region that needs
@@ -46,21 +46,23 @@ pub struct IntervalState {
     arrived: bool,
     /// At the last barrier a node has said that homes are to stay.
     homes_stay: bool,
+    /// Page tables of an engine in use have a step at acquires.
+    has_acquire_step: bool,
 }
 
 impl IntervalState {
-    /// The state of node `me` in a job under `engine`; one under `msi` has `hlrc` for the main log.
+    /// The state of node `me` in a job under `engine`; unless that is scoped, the main log is that of `hlrc`.
     pub fn new(me: NodeId, engine: PageEngine) -> IntervalState {
-        let engine = if engine == PageEngine::Scope { engine } else { PageEngine::Hlrc };
         IntervalState {
             at: IntervalClock { me, epoch: 0, interval: 0, over: IntervalMark::FIRST },
-            main: NoticeLog::new(WhichLog::Main, engine),
+            main: NoticeLog::new(WhichLog::Main, engine.is_scoped()),
             other: None,
             wide: BTreeSet::new(),
             lazy: BTreeSet::new(),
             serials: BTreeMap::new(),
             arrived: false,
             homes_stay: false,
+            has_acquire_step: engine.at_acquire().is_some(),
         }
     }
 
@@ -92,9 +94,15 @@ impl IntervalState {
         self.serials.get(&home).copied().unwrap_or_default()
     }
 
-    /// The log of an engine (`hlrc` or `scope`).
+    /// The log of an engine with several writers.
     pub fn which(&self, engine: PageEngine) -> WhichLog {
-        if (engine == PageEngine::Scope) == self.main.is_scoped() { WhichLog::Main } else { WhichLog::Other }
+        self.log_of_each()(engine)
+    }
+
+    /// The log of each engine with several writers, for steps that have the intervals otherwise in use.
+    pub fn log_of_each(&self) -> impl Fn(PageEngine) -> WhichLog + use<> {
+        let scoped = self.main.is_scoped();
+        move |engine| if engine.is_scoped() == scoped { WhichLog::Main } else { WhichLog::Other }
     }
 
     /// There is a region under `engine`, so this node needs its log.
@@ -102,15 +110,21 @@ impl IntervalState {
         if engine.has_several_writers() {
             let which = self.which(engine);
             self.log(which);
+            self.has_acquire_step |= engine.at_acquire().is_some();
         }
+    }
+
+    /// Whether page tables of an engine in use have a step at acquires ([`PageEngine::at_acquire`]).
+    pub fn has_acquire_step(&self) -> bool {
+        self.has_acquire_step
     }
 
     fn log(&mut self, which: WhichLog) -> &mut NoticeLog {
         match which {
             WhichLog::Main => &mut self.main,
             WhichLog::Other => {
-                let engine = if self.main.is_scoped() { PageEngine::Hlrc } else { PageEngine::Scope };
-                self.other.get_or_insert_with(|| Box::new(NoticeLog::new(which, engine)))
+                let scoped = !self.main.is_scoped();
+                self.other.get_or_insert_with(|| Box::new(NoticeLog::new(which, scoped)))
             }
         }
     }
@@ -249,7 +263,8 @@ impl IntervalState {
     /// lacks; nothing where all locks tell the same and it lacks nothing. What was written after the release is left
     /// out where that makes a difference, under `scope`.
     pub fn encode_notices(&mut self, (scope, released): (Scope, IntervalMark), knowledge: &[u8], out: &mut Vec<u8>) {
-        if self.is_alike() && self.main.is_all_seen(self.at.epoch, knowledge) {
+        // Who acquires takes in nothing where nothing is told, and then takes no step either.
+        if self.is_alike() && !self.has_acquire_step && self.main.is_all_seen(self.at.epoch, knowledge) {
             return;
         }
         let mut knowledge = Knowledge::parse(knowledge);

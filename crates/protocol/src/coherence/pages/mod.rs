@@ -48,6 +48,7 @@
 //! homes may migrate. What a node in a later epoch asks is answered when the asked node has come as far.
 
 pub mod atomic;
+pub mod engine;
 pub mod fetch_batch;
 pub mod home_queue;
 pub mod intervals;
@@ -66,13 +67,12 @@ pub mod wire;
 pub mod write_notices;
 
 use self::atomic::Atomic;
+pub use self::engine::{PageEngine, UnknownPageEngine};
 use self::sync_phase::SyncPhase;
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
 use crate::outbox::Outbox;
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 
 /// A page of the shared heap, by its number from the heap's beginning.
 pub type PageNo = u32;
@@ -85,59 +85,6 @@ pub const UNIT_PAGES_MAX: u32 = 256;
 /// A gap of so many pages between two that are looked at for writes costs about as much to be looked at along (4 to 8
 /// ns a page) as a call of its own behind it (1.0 to 1.2 us).
 pub const GAP_LOOK: u32 = 128;
-
-/// The engines for pages, as users choose them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum PageEngine {
-    /// Home-based lazy release consistency.
-    #[default]
-    Hlrc,
-    /// Home-based scope consistency.
-    Scope,
-    /// A single writer, sequentially consistent: IVY's pages under the directory of [`msi`](crate::coherence::msi).
-    Msi,
-    /// A single writer, sequentially consistent, by lines and not by pages: the thread that misses runs the whole
-    /// protocol ([`direct`](crate::coherence::direct)).
-    Direct,
-}
-
-impl PageEngine {
-    /// Every engine for pages.
-    pub const ALL: [PageEngine; 4] = [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi, PageEngine::Direct];
-
-    /// Whether several nodes may write to a page at a time: then releases and acquires carry notices.
-    pub fn has_several_writers(self) -> bool {
-        matches!(self, PageEngine::Hlrc | PageEngine::Scope)
-    }
-
-    /// The engine's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            PageEngine::Hlrc => "hlrc",
-            PageEngine::Scope => "scope",
-            PageEngine::Msi => "msi",
-            PageEngine::Direct => "direct",
-        }
-    }
-}
-
-impl fmt::Display for PageEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// No engine for pages has this name.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown page engine {0:?}; the engines for pages are hlrc, scope and msi, and for lines direct and msi")]
-pub struct UnknownPageEngine(pub String);
-
-impl FromStr for PageEngine {
-    type Err = UnknownPageEngine;
-    fn from_str(name: &str) -> Result<PageEngine, UnknownPageEngine> {
-        PageEngine::ALL.into_iter().find(|e| e.name() == name).ok_or_else(|| UnknownPageEngine(name.to_string()))
-    }
-}
 
 /// What a fault was about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

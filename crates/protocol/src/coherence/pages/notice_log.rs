@@ -1,16 +1,15 @@
 //! A notice log: what a node knows of the intervals written under one engine, and what it tells of them.
 //!
-//! [`IntervalState`](super::intervals::IntervalState) has a log for each engine that a job's
-//! regions use, `hlrc` or `scope`, and all that the two share.
+//! [`IntervalState`](super::intervals::IntervalState) has a log for each kind of
+//! engine that a job's regions use, scoped (`scope`) or not (`hlrc`), and all that the two share.
 //!
-//! | event | `hlrc` | `scope` |
+//! | event | not scoped | scoped |
 //! |---|---|---|
 //! | an interval closes | joins the one log | is kept apart ([`scope_intervals`](super::scope_intervals)) |
 //! | release of a lock | tell of the log what the acquirer lacks | own entries since the token came join its log |
 //! | acquire | apply what is new | the same, of the lock's history |
 //! | barrier | tell all own entries of the epoch; apply all; forget everything | the same |
 
-use super::PageEngine;
 use super::intervals::RequiredDiffs;
 use super::scope_intervals::{AppliedIntervals, ScopeIntervals};
 use super::wire::Entry;
@@ -51,11 +50,11 @@ pub(super) struct IntervalClock {
     pub(super) over: IntervalMark,
 }
 
-/// The notice log of one engine.
+/// The notice log of the engines that are scoped, or of those that are not.
 #[derive(Clone, Debug)]
 pub(super) struct NoticeLog {
     which: WhichLog,
-    engine: PageEngine,
+    scoped: bool,
     /// Under `hlrc` everything; under `scope` this node's own entries, and what came with wide locks.
     notices: WriteNotices,
     /// Under `scope`: this node's own entries, apart.
@@ -66,12 +65,12 @@ pub(super) struct NoticeLog {
 }
 
 impl NoticeLog {
-    /// The empty log of `engine` (`hlrc` or `scope`).
-    pub(super) fn new(which: WhichLog, engine: PageEngine) -> NoticeLog {
+    /// The empty log of the engines that are `scoped`, or of those that are not.
+    pub(super) fn new(which: WhichLog, scoped: bool) -> NoticeLog {
         let (notices, scopes) = (WriteNotices::default(), BTreeMap::new());
         NoticeLog {
             which,
-            engine,
+            scoped,
             notices,
             own_intervals: ScopeIntervals::default(),
             scopes,
@@ -84,9 +83,9 @@ impl NoticeLog {
         self.notices.len() + self.own_intervals.len() + self.scopes.values().map(|s| s.notices.len()).sum::<usize>()
     }
 
-    /// Whether it is that of `scope`.
+    /// Whether it is that of the scoped engines.
     pub(super) fn is_scoped(&self) -> bool {
-        self.engine == PageEngine::Scope
+        self.scoped
     }
 
     /// Whether what is told about this scope has a history of its own.
@@ -252,7 +251,7 @@ impl NoticeLog {
 
     /// A new epoch begins: everybody knows everything.
     pub(super) fn forget(&mut self) {
-        *self = NoticeLog::new(self.which, self.engine);
+        *self = NoticeLog::new(self.which, self.scoped);
     }
 }
 

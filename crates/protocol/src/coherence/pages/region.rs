@@ -258,12 +258,7 @@ impl Region {
             Unit::Pages(pages) => pages,
             Unit::Bytes(bytes) => IN_BYTES | bytes,
         });
-        out.put_u8(match self.engine {
-            PageEngine::Hlrc => 1,
-            PageEngine::Scope => 2,
-            PageEngine::Msi => 3,
-            PageEngine::Direct => 4,
-        });
+        out.put_u8(self.engine.properties().number);
         let (kind, detail) = match &self.homes {
             Homes::Block => (0, 0),
             Homes::Cyclic(pages) => (1, *pages),
@@ -291,13 +286,7 @@ impl Region {
     pub fn parse(body: &[u8]) -> Result<Region, WireError> {
         let mut r = Reader::new(body);
         let (first, pages, bytes, unit) = (r.u32()?, r.u32()?, r.u64()?, r.u32()?);
-        let engine = match r.u8()? {
-            1 => PageEngine::Hlrc,
-            2 => PageEngine::Scope,
-            3 => PageEngine::Msi,
-            4 => PageEngine::Direct,
-            _ => return Err(WireError::BadValue("engine")),
-        };
+        let engine = PageEngine::of_number(r.u8()?).ok_or(WireError::BadValue("engine"))?;
         let (kind, detail) = (r.u8()?, r.u32()?);
         let homes = match kind {
             0 => Homes::Block,
@@ -326,8 +315,8 @@ impl Region {
             _ => Unit::of_bytes((unit & !IN_BYTES) as usize).ok_or(UNIT)?,
         };
         let unit_fits = match unit {
-            Unit::Pages(pages) => pages.is_power_of_two() && pages <= UNIT_PAGES_MAX && engine != PageEngine::Direct,
-            Unit::Bytes(_) => !engine.has_several_writers() && first.is_multiple_of(GRAIN_PAGES),
+            Unit::Pages(pages) => pages.is_power_of_two() && pages <= UNIT_PAGES_MAX && engine.keeps_pages(),
+            Unit::Bytes(_) => engine.keeps_lines() && first.is_multiple_of(GRAIN_PAGES),
         };
         let unit_fits = unit_fits && pages.is_multiple_of(unit.pages());
         if pages == 0 || !unit_fits || first.checked_add(pages).is_none() || label.len() > LABEL_MAX {

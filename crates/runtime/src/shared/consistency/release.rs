@@ -268,7 +268,7 @@ impl Node {
         let mut pages = self.node_pages(shared, slot, side);
         let mut opening = Opening::begin(&mut pages, &mut intervals, notices, in_place);
         while opening != Opening::Open {
-            opening = opening.next(&mut pages, &intervals);
+            opening = opening.next(&mut pages, &mut intervals);
         }
         let epoch = intervals.epoch();
         shared.epoch.store(epoch, Ordering::Release);

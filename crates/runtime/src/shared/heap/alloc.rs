@@ -250,13 +250,13 @@ impl Thread {
                  start it with --locks tokens"
             ));
         }
-        if engine == PageEngine::Msi
+        if !engine.has_several_writers()
             && by_lines.is_none()
             && unit > crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX
         {
             let most = crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX;
             return wrong(format!(
-                "under msi a unit has at most {most} pages, and {unit} are asked for; choose fewer (--unit-pages, or with the allocation)"
+                "under {engine} a unit has at most {most} pages, and {unit} are asked for; choose fewer (--unit-pages, or with the allocation)"
             ));
         }
         if bytes > isize::MAX as usize / 2 {
@@ -272,18 +272,18 @@ impl Thread {
         let named = options.engine.filter(|_| !config.force_engine);
         let engine = named.unwrap_or(config.page_engine);
         if options.keeps_pages {
-            return Ok((if engine == PageEngine::Direct { PageEngine::Msi } else { engine }, None));
+            return Ok((if engine.keeps_pages() { engine } else { PageEngine::Msi }, None));
         }
         let unit_bytes = if options.unit_bytes == 0 { config.unit_bytes } else { options.unit_bytes };
         let Some(unit) = Unit::of_bytes(unit_bytes) else {
             return wrong(format!("a unit of {unit_bytes} bytes is none of {UNIT_BYTES:?}"));
         };
-        let is_asked_for = options.unit_bytes > 0 || engine == PageEngine::Direct;
+        let is_asked_for = options.unit_bytes > 0 || !engine.keeps_pages();
         let keeps_lines = is_asked_for || (config.has_lines() && named.is_none());
         if !keeps_lines {
             return Ok((engine, None));
         }
-        if engine.has_several_writers() {
+        if !engine.keeps_lines() {
             return wrong(format!(
                 "a unit of {unit_bytes} bytes under {engine}, which keeps pages; name the engine direct or msi"
             ));
@@ -303,9 +303,11 @@ impl Thread {
                 options.unit_pages
             ));
         }
-        if options.unit_pages > 0 && named == Some(PageEngine::Direct) {
+        if options.unit_pages > 0
+            && let Some(named) = named.filter(|named| !named.keeps_pages())
+        {
             return wrong(format!(
-                "a unit of {} pages under direct, which keeps lines; name a unit of bytes, or the engine msi",
+                "a unit of {} pages under {named}, which keeps lines; name a unit of bytes, or the engine msi",
                 options.unit_pages
             ));
         }
@@ -652,7 +654,7 @@ mod tests {
     fn a_node_tells_of_what_it_can_have_and_of_nothing_else() {
         let allocator = allocator(3);
         let teller = NodeId(5);
-        for engine in [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi] {
+        for engine in PageEngine::ALL.into_iter().filter(|engine| engine.keeps_pages()) {
             let part = Part::of(engine, Unit::Pages(1));
             let another = if part == Part::Tracked { Part::Guarded } else { Part::Tracked };
             let [own, other, common] =
@@ -683,7 +685,7 @@ mod tests {
                 assert_eq!([placed(63), placed(64)], [true, false]);
             }
             let large = Region { unit: Unit::Pages(256), ..region(own.start, 512) };
-            assert_eq!(told(&large), engine != PageEngine::Msi);
+            assert_eq!(told(&large), engine.has_several_writers());
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::shared::memory;
 use crate::thread::Thread;
 use comem_memory::pages::Arena;
 use comem_protocol::coherence::pages::region::Homes;
-use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::wire::message::{Collective, Want};
@@ -208,7 +208,7 @@ impl Node {
     fn is_here(&self, shared: &Shared, page: PageNo) -> bool {
         let Some(known) = shared.table.find(page) else { return true };
         let mut none = Outbox::new();
-        if known.region.engine == PageEngine::Msi {
+        if !known.region.engine.has_several_writers() {
             let index = (page - known.region.first) / known.region.unit_pages();
             return known.unit_if_used(index).is_none_or(|unit| unit.lock().holds(Want::Shared));
         }

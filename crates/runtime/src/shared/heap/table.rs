@@ -12,7 +12,7 @@ use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
 use comem_protocol::coherence::pages::page_table::{ChunkLayout, PageTable};
 use comem_protocol::coherence::pages::region::{GRAIN_PAGES, Part, Region};
-use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageNo};
 use comem_protocol::ids::NodeId;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -114,7 +114,7 @@ impl RegionState {
         let (chunks, units, grains) = match region.part() {
             Part::Tracked => (region.pages.div_ceil(CHUNK_PAGES), 0, 0),
             Part::Guarded => (0, (region.pages / region.unit_pages()).div_ceil(BLOCK_UNITS), 0),
-            Part::Lines => (0, 0, if region.engine == PageEngine::Msi { region.pages / GRAIN_PAGES } else { 0 }),
+            Part::Lines => (0, 0, if region.engine.has_directory() { region.pages / GRAIN_PAGES } else { 0 }),
         };
         RegionState {
             name: Mutex::new(Name { text: region.label.clone(), by_label: false }),
@@ -542,6 +542,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comem_protocol::coherence::pages::PageEngine;
     use comem_protocol::coherence::pages::region::{Homes, Unit as RegionUnit};
     use std::sync::Barrier;
     use std::thread;

@@ -87,7 +87,8 @@ impl NodeEffects for Pages {
 
     fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
         let shape = self.chunk_of(page).map(|at| self.chunks[at].layout());
-        shape.map(|shape| shape.first..shape.first + shape.pages).ok_or(None)
+        let next = || self.chunks.iter().map(|chunk| chunk.layout().first).filter(|first| *first > page).min();
+        shape.map(|shape| shape.first..shape.first + shape.pages).ok_or_else(next)
     }
 
     fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, PendingWork)> {

@@ -3,13 +3,13 @@
 
 use super::diffs::DiffBatch;
 use super::{Failure, NodeEffects, each_table};
+use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::IntervalState;
 use crate::coherence::pages::page_table::PageTable;
 use crate::coherence::pages::page_table::interval_end::PendingWork;
 use crate::coherence::pages::serve::Listing;
 use crate::coherence::pages::wire::Groups;
 use crate::coherence::pages::write_notices::add_notice;
-use crate::coherence::pages::{PageEngine, PageNo};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -63,7 +63,7 @@ pub fn close_tables<E: NodeEffects>(
     // What tables ask for is read behind the kernel's notes: whoever takes notes out of the kernel has asked before.
     let tables = node.tables_at(firsts);
     let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), Notices::default(), Vec::new());
-    let (plain, scoped) = (intervals.which(PageEngine::Hlrc), intervals.which(PageEngine::Scope));
+    let log_of = intervals.log_of_each();
     let mut behind = seen.as_deref().unwrap_or_default();
     let listing = if unlisted { Listing::Taken } else { Listing::AsBefore };
     for (table, asks) in tables {
@@ -74,8 +74,8 @@ pub fn close_tables<E: NodeEffects>(
             continue;
         }
         node.diff_step((table.start, listing), (&mut batch, intervals), |table, cx, sink| {
-            let book = if table.layout().engine == PageEngine::Scope { scoped } else { plain };
-            table.close(cx, sink, seen.as_deref(), &mut notices[book as usize]);
+            let log = log_of(table.layout().engine);
+            table.close(cx, sink, seen.as_deref(), &mut notices[log as usize]);
         });
         batch.send_full(node, intervals);
         node.between_steps();

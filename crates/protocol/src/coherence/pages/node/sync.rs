@@ -1,11 +1,13 @@
 //! What releases carry and acquires take in, and what a barrier does with all that was written.
 
 use super::close::{CloseReason, close_interval};
+use super::diffs::DiffBatch;
 use super::invalidate::invalidate_copies;
-use super::{Failure, NodeEffects};
+use super::{Failure, NodeEffects, each_table};
+use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::IntervalState;
 use crate::coherence::pages::piggyback;
-use crate::coherence::pages::serve::{self, PageState};
+use crate::coherence::pages::serve::{self, Listing, PageState};
 use crate::coherence::pages::wire::Entry;
 use crate::rules::Rule;
 use crate::sync::{IntervalMark, Scope};
@@ -50,6 +52,10 @@ pub fn acquire(node: &mut impl NodeEffects, intervals: &mut IntervalState, scope
     if Rule::AcquiresEndCopies.on() {
         invalidate_copies(node, intervals, entries.iter().map(|entry| &**entry), false);
     }
+    // Who has said what copies it holds keeps them for the barrier, which takes the step anyway: a home may migrate here.
+    if !intervals.has_arrived() {
+        take_acquire_steps(node, intervals);
+    }
     if let Some(carried) = carried {
         let mut homes = Vec::new();
         let unloaded = piggyback::detach(node.pages(), intervals, |home| homes.push(home), carried);
@@ -58,6 +64,23 @@ pub fn acquire(node: &mut impl NodeEffects, intervals: &mut IntervalState, scope
             node.fails(Failure::Carried(error));
         }
     }
+}
+
+/// The page tables take the step that their engine has at acquires, if it has one.
+fn take_acquire_steps(node: &mut impl NodeEffects, intervals: &mut IntervalState) {
+    if !intervals.has_acquire_step() {
+        return;
+    }
+    let mut batch = DiffBatch::default();
+    each_table(node, std::iter::once(&(0..PageNo::MAX)), |node, parts| {
+        node.diff_step((parts[0].start, Listing::AsBefore), (&mut batch, intervals), |table, cx, flush| {
+            if let Some(step) = table.layout().engine.at_acquire() {
+                step(table, cx, flush);
+            }
+        });
+        node.between_steps();
+    });
+    batch.send(node, intervals);
 }
 
 /// After an acquire: whether the diffs are in that were announced for this node's own home pages.
@@ -119,7 +142,7 @@ impl Opening {
     }
 
     /// The next step.
-    pub fn next(self, node: &mut impl NodeEffects, intervals: &IntervalState) -> Opening {
+    pub fn next(self, node: &mut impl NodeEffects, intervals: &mut IntervalState) -> Opening {
         match self {
             Opening::Learned(entries) => {
                 let moves = node.decide_moves(intervals.epoch(), &entries);
@@ -139,6 +162,7 @@ impl Opening {
                 for (table, _) in node.tables_at(&active).into_iter().filter(|(_, asks)| asks.open) {
                     node.step(table.start, |table, cx| table.open(cx));
                 }
+                take_acquire_steps(node, intervals);
                 Opening::Open
             }
         }
