@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const STEPS: &str = "COMEM_TEST_STEPS";
 
-fn steps() -> usize {
+/// How many steps the role takes.
+pub fn steps() -> usize {
     std::env::var(STEPS).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
@@ -417,7 +418,7 @@ fn messages(outcome: &Outcome) -> u64 {
 /// Steps cost exactly so much each of every counter that is named. Beside other load a job's beginning and end may cost
 /// a message or two more each time, or less; a step that cost one more would show twenty times.
 #[track_caller]
-fn costs(role: &str, nodes: usize, settings: &[(&str, &str)], expected: &[(&str, u64)]) {
+pub fn costs(role: &str, nodes: usize, settings: &[(&str, &str)], expected: &[(&str, u64)]) {
     let mut least = [vec![u64::MAX; expected.len()], vec![u64::MAX; expected.len()]];
     let differs = |least: &[Vec<u64>; 2], which: usize| {
         let expected = least[0][which].saturating_add(20 * expected[which].1);

@@ -13,6 +13,7 @@
 //! | [`msi_pages`] | pages under `msi`: accesses across two, very many, freed ones |
 //! | [`names`] | a million names of locks |
 //! | [`notices`] | more notices than fit the datagrams of a message |
+//! | [`refetch_all`] | the example of an engine: what it costs, and the suite under it |
 //! | [`wrong`] | programs that do what they must not |
 //! | [`seccomp`] | systems that forbid what the fast detectors need |
 
@@ -35,6 +36,8 @@ mod notices;
 mod order;
 mod pages;
 mod placement;
+#[path = "../../../../examples/refetch-all/jobs.rs"]
+mod refetch_all;
 mod regions;
 mod seccomp;
 mod sharing;
@@ -74,6 +77,7 @@ fn node() {
         beside::play,
         regions::play,
         msi_pages::play,
+        refetch_all::play,
     ];
     assert!(parts.iter().any(|play| play(&comem, &role)), "there is no role {role}");
     let (node, threads) = (comem.node(), comem.threads());

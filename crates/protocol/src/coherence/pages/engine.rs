@@ -9,6 +9,9 @@ use super::page_table::{DiffSink, PageTable};
 use std::fmt;
 use std::str::FromStr;
 
+#[path = "../../../../../examples/refetch-all/engine.rs"]
+mod refetch_all;
+
 /// The engines of pages and lines, as users choose them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum PageEngine {
@@ -22,6 +25,8 @@ pub enum PageEngine {
     /// A single writer, sequentially consistent, by lines and not by pages: the thread that misses runs the whole
     /// protocol ([`direct`](crate::coherence::direct)).
     Direct,
+    /// The example: `hlrc`, and every acquire drops all copies (`examples/refetch-all`).
+    RefetchAll,
 }
 
 /// What an engine is.
@@ -110,7 +115,8 @@ const DIRECT: Properties = Properties {
 
 impl PageEngine {
     /// Every engine, in the order in which they are named.
-    pub const ALL: [PageEngine; 4] = [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi, PageEngine::Direct];
+    pub const ALL: [PageEngine; 5] =
+        [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi, PageEngine::Direct, PageEngine::RefetchAll];
 
     /// What the engine is.
     pub const fn properties(self) -> &'static Properties {
@@ -119,6 +125,7 @@ impl PageEngine {
             PageEngine::Scope => &SCOPE,
             PageEngine::Msi => &MSI,
             PageEngine::Direct => &DIRECT,
+            PageEngine::RefetchAll => &refetch_all::PROPERTIES,
         }
     }
 
