@@ -156,6 +156,33 @@ fn the_example_of_an_engine_touches_the_files_that_its_guide_lists_and_no_more_t
     assert!(touched.len() <= TOUCHED_MAX, "{touched:?}");
 }
 
+/// What an engine is stands in one place: whoever wants to know asks the engine, and does not compare it with others.
+#[test]
+fn engines_of_pages_are_compared_where_they_are_described_and_nowhere_else() {
+    let root = root();
+    let names_one = |code: &str| {
+        let mut after = code.split("PageEngine::").skip(1);
+        after.any(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()) && !rest.starts_with("ALL"))
+    };
+    let compares = |line: &str| {
+        let code = line.split("//").next().unwrap_or("");
+        let pattern = code.split_once("=>").map_or("", |(pattern, _)| pattern);
+        let is_compared = ["== PageEngine::", "!= PageEngine::", "matches!("].iter().any(|start| code.contains(start));
+        names_one(pattern) || (is_compared && names_one(code))
+    };
+    let is_source =
+        |path: &String| path.contains("/src/") && path.ends_with(".rs") && !path.ends_with("pages/engine.rs");
+    let mut found = Vec::new();
+    for path in files(&root, "crates").into_iter().filter(is_source) {
+        let text = text(&root.join(&path));
+        found.extend(text.lines().filter(|line| compares(line)).map(|line| format!("{path}: {}", line.trim())));
+    }
+    assert_eq!(found, [""; 0]);
+    assert!(compares("if engine == PageEngine::Scope {") && compares("PageEngine::Msi => 3,"));
+    assert!(compares("Some(PageEngine::Hlrc | PageEngine::Scope) => {}"));
+    assert!(compares("matches!(self, Some(PageEngine::Hlrc))") && !compares("true => PageEngine::Scope,"));
+}
+
 #[test]
 fn contributing_lists_at_most_six_files_for_an_engine_of_pages_and_the_examples_are_among_them() {
     let root = root();

@@ -257,7 +257,10 @@ fn page_jobs(engine: Option<String>, memory: Option<String>) -> Result<Vec<Job>,
     let engines = match engine.as_deref() {
         Some("mixed") => vec![Engines::Mixed],
         Some(name) => vec![Engines::One(parse("engine", name)?)],
-        None => vec![Engines::One(PageEngine::Hlrc), Engines::One(PageEngine::Scope), Engines::Mixed],
+        None => {
+            let several = PageEngine::listed().filter(|engine| engine.has_several_writers());
+            several.map(Engines::One).chain([Engines::Mixed]).collect()
+        }
     };
     let notes = match memory.as_deref() {
         Some("noted") => vec![true],

@@ -53,9 +53,10 @@ impl Engine {
         }
     }
 
-    /// The engine with this name.
+    /// The engine with this name; one of pages need not be listed.
     pub fn from_name(name: &str) -> Option<Engine> {
-        Engine::ALL.into_iter().find(|engine| engine.name() == name)
+        let of_pages = || name.parse().ok().filter(|engine: &PageEngine| engine.has_several_writers());
+        Engine::ALL.into_iter().find(|engine| engine.name() == name).or_else(|| of_pages().map(Engine::Pages))
     }
 
     /// The outcomes that it allows; `None` where it promises nothing.

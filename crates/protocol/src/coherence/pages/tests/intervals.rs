@@ -285,7 +285,7 @@ fn what_is_told_beyond_a_barrier_is_ahead_of_who_has_arrived_there() {
 fn a_program_with_locks_only_needs_memory_for_its_pages_and_not_for_its_intervals() {
     for engine in [PageEngine::Hlrc, PageEngine::Scope] {
         let (mut a, mut b) = (intervals(0, engine), intervals(1, engine));
-        let (rounds, apart) = if engine == PageEngine::Scope { (5_000, 2 * APART_MAX) } else { (2_000, 0) };
+        let (rounds, apart) = if engine.is_scoped() { (5_000, 2 * APART_MAX) } else { (2_000, 0) };
         for round in 0..rounds {
             a.close(wrote(round % 10..round % 10 + 1, 3, u64::from(round) + 1));
             if round % 7 == 0 {
