@@ -222,7 +222,11 @@ impl fmt::Display for PageEngine {
 
 /// No engine of pages has this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown page engine {0:?}; the engines are {engines}", engines = names_by_memory())]
+#[error(
+    "unknown page engine {0:?}; the engines for pages are {pages}, and for lines {lines}",
+    pages = names_of_pages("and"),
+    lines = names_of_lines("and")
+)]
 pub struct UnknownPageEngine(pub String);
 
 impl FromStr for PageEngine {
@@ -253,6 +257,6 @@ mod tests {
     fn what_users_are_told_names_the_engines_for_them_and_no_example() {
         let text = "hlcr".parse::<PageEngine>().unwrap_err().to_string();
         assert_eq!(names_of_pages("or"), "hlrc, scope or msi");
-        assert!(text.ends_with("for pages hlrc, scope and msi, and for lines direct and msi"), "{text}");
+        assert!(text.ends_with("for pages are hlrc, scope and msi, and for lines direct and msi"), "{text}");
     }
 }
