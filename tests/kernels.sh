@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 bin=${COMEM_BIN:-target/debug}
 programs=${COMEM_WORKLOADS:-out/test}
-kernels=(sor lu fft radix is ep water)
+kernels=(sor lu fft radix is ep water ilink barnes rays)
 engines=(hlrc scope msi)
 detectors=(uffd-async uffd mprotect)
 number=0
@@ -108,6 +108,9 @@ spoiled() {
 spoiled sor 'shared.colour[BLACK][200][100] = 0;'
 spoiled fft '*element(shared[1], 100, 100) = first_value(100 * side + 100);'
 spoiled is 'if (round == 1) buckets[7]--;' 'add_counts(self->counts);'
+spoiled ilink 'shared.log_likelihood[2] *= 1 + 1e-15;'
+spoiled barnes 'shared[7].velocity[1] += 1;'
+spoiled rays 'picture[77] ^= 1;'
 
 # Every means of synchronisation; semaphores and flags alone order writes but under `scope`, where they need not.
 sync=(--rounds 20)

@@ -163,6 +163,7 @@ int main(int argc, char **argv) {
         {"nautilus", "Nautilus, section 8", {1792, 1792, 10}},
         {"jiajia", "as Nautilus", {1792, 1792, 10}},
         {"hlrc", "HLRC on UDP, table 1", {2096, 2096, 8}},
+        {"brazos", "Brazos, table 2", {2048, 2048, 10}},
         {"large", "four times Nautilus", {3584, 3584, 10}},
     };
     kernel_start(argc, argv, numbers, COUNT_OF(numbers), presets, COUNT_OF(presets));

@@ -450,6 +450,7 @@ int main(int argc, char **argv) {
         {"tiny", "for tests", {125, 6}},
         {"nautilus", "Nautilus, section 8", {1728, 25}},
         {"jiajia", "JIAJIA", {1728, 5}},
+        {"brazos", "Brazos, table 2", {729, 10}},
         {"large", "four times Nautilus", {6912, 25}},
     };
     kernel_start(argc, argv, numbers, COUNT_OF(numbers), presets, COUNT_OF(presets));

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Programs in PARMACS form: every macro, workers round after round, and three of the workloads, whose results must be
+# Programs in PARMACS form: every macro, workers round after round, and six of the workloads, whose results must be
 # those of the C ones for one thread. COMEM_BIN holds comem and comem-cc. Reports by lines `ok: …` / `FAILED: …`.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
@@ -68,7 +68,7 @@ program atomics tests/compat/parmacs atomics || failed "atomics does not build"
 program creator tests/compat/parmacs creator || failed "creator does not build"
 program order tests/compat/parmacs order || failed "order does not build"
 program rounds tests/compat/parmacs rounds rounds-other || failed "rounds does not build"
-for name in sor is water; do
+for name in sor is water ilink barnes rays; do
     program "$name" workloads/parmacs "$name" || failed "$name does not build"
     ${CC:-cc} -std=c11 -O2 -ffp-contract=off -DCOMEM_SEQUENTIAL -Iinclude "workloads/$name.c" -o "$out/$name-sequential" -lm ||
         failed "$name for one thread does not build"
@@ -168,7 +168,7 @@ for backbone in udp shm; do
 done
 [ $failures = $before ] && echo "ok: what workers print stands between what main prints before CREATE and after WAIT_FOR_END"
 
-for name in sor is water; do
+for name in sor is water ilink barnes rays; do
     before=$failures
     word=$(checksum "$("$out/$name-sequential" --preset tiny)")
     [ -n "$word" ] || failed "$name for one thread gives no checksum"
