@@ -21,7 +21,7 @@ alone() {
 }
 
 # The interfaces of other systems.
-interfaces=(jia.h tmk.h quarks.h)
+interfaces=(jia.h tmk.h quarks.h brazos.h)
 
 for c in cc clang; do
     [ "$c" = clang ] && ! command -v clang >/dev/null 2>&1 && continue

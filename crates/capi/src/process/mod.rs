@@ -18,6 +18,7 @@
 //! | [`libraries`] | whether every node has the same libraries at the same addresses |
 //! | [`exit`] | what happens when some thread of some node calls `exit` |
 //! | [`sync`] | barriers, locks, pauses, counters and memory, as the macros want them |
+//! | [`user_main`] | programs for Brazos, all of whose threads run one function |
 
 mod constructors;
 mod control;
@@ -29,6 +30,7 @@ mod merge;
 mod pointers;
 mod stand_in;
 mod sync;
+mod user_main;
 mod worker;
 
 use crate::failure::{Code, Failure, Outcome, done, reported};
@@ -185,6 +187,7 @@ pub unsafe extern "C" fn comem_process_start_(
     }
     // SAFETY: by this function's contract.
     unsafe { libraries::fix_addresses(argv) };
+    user_main::note_arguments(argc, argv);
     // SAFETY: by this function's contract.
     let variables = unsafe { globals::Variables::new(globals.addr()..globals_end.addr()) };
     let others = || {

@@ -4,6 +4,7 @@ use super::{check_main_may_meet, creator, described};
 use crate::failure::{Code, Failure, Outcome, done, reported};
 use crate::heap::site;
 use crate::job::{self, has_finished};
+use comem_rt::heap::RegionOptions;
 use comem_rt::{Comem, ConditionId, LockId, NodeId, SemaphoreId, SubsetBarrierId, Thread};
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::rc::Rc;
@@ -204,6 +205,16 @@ fn piece(bytes: usize, home: Option<NodeId>) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_g_malloc(bytes: usize) -> *mut c_void {
     piece(bytes, None)
+}
+
+/// G_MALLOC_ALL: the calls of all nodes, each by one thread, give the same memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_g_malloc_all(bytes: usize) -> *mut c_void {
+    let allocate = || -> Outcome<*mut c_void> {
+        meets("G_MALLOC_ALL")?;
+        Ok(job()?.alloc_all_at(bytes, &RegionOptions::default(), &site())?.cast())
+    };
+    reported(allocate, |_| std::ptr::null_mut())
 }
 
 /// NU_MALLOC.
