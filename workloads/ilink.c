@@ -71,7 +71,7 @@ typedef struct pedigree {
     int64_t people_count, family_count;
 } pedigree;
 
-/* What all threads share: the arrays of the members of one family, with the numbers of the entries that are not zero. */
+/* What all threads share: the arrays of one family's members, with the numbers of the entries that are not zero. */
 typedef struct pool {
     double *values;        /* by member and genotype */
     int32_t *index;        /* by member: the first `counts` are in use */
@@ -298,7 +298,8 @@ static void fill_pool(pool s, const pedigree *p, int64_t number) {
 }
 
 /* Sums, for each child but `except`, over the haplotype of the parent on side `side`, whose genotype is given. */
-static void sum_side(pool s, const pedigree *p, const family *f, own *self, int side, int64_t genotype, int64_t except) {
+static void sum_side(pool s, const pedigree *p, const family *f, own *self, int side, int64_t genotype,
+                     int64_t except) {
     const gametes *g = &self->passed_on[genotype];
     const int64_t haplotypes = p->of.haplotypes, step = side == FATHER ? 1 : haplotypes;
     for (int64_t c = 0; c < f->children; c++) {

@@ -6,8 +6,8 @@
  * A large sphere has nine on it, a third as wide, each of which has nine on it, and so on, above a floor of tiles. All
  * spheres mirror. The scene and a tree of boxes over it lie in shared memory; thread 0 makes them.
  *
- * The picture is dealt out in bundles of pixels. Each thread has a queue of them, under a lock; one whose queue is empty
- * takes from the ends of the others'. Each pixel adds the rays that it took to a counter under a lock, for all threads.
+ * The picture is dealt out in bundles of pixels. Each thread has a queue of them, under a lock; one whose queue is
+ * empty takes from the ends of the others'. Each pixel adds the rays that it took to a counter under a lock, for all threads.
  * The picture is written without any lock, and bundles share pages: whoever is told of all writes at each lock fetches
  * such pages again and again, while a lock that orders only what was written under it (scope consistency) leaves them
  * alone.
@@ -229,8 +229,8 @@ static inline int meets_box(const ray *r, vector inverse, const box *b, double f
     return enter <= leave * (1 + 1e-12);
 }
 
-/* What a ray meets first before it has gone `*far`: a sphere's number, FLOOR or NOTHING; `*far` becomes how far that is.
- * Of spheres at the same distance that with the lowest number counts. */
+/* What a ray meets first before it has gone `*far`: a sphere's number, FLOOR or NOTHING. `*far` becomes how far that
+ * is. Of spheres at the same distance that with the lowest number counts. */
 static int64_t meet(const scene *s, const ray *r, double *far) {
     const vector inverse = {1 / r->to.x, 1 / r->to.y, 1 / r->to.z};
     int64_t found = NOTHING, stack[STACK_MAX], depth = 0;

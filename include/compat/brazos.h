@@ -10,8 +10,8 @@
  * more. The same executable runs in one process, without comem run, and on several machines.
  *
  * This header brings main(), and the macros that most programs use, as the C preprocessor's. Whoever wants all of them
- * sends the program through m4 with parmacs.m4 first; the two go together. docs/brazos.md explains what is shared, and what
- * differs.
+ * sends the program through m4 with parmacs.m4 first; the two go together. docs/brazos.md explains what is shared, and
+ * what differs.
  *
  * Errors. What goes wrong prints one sentence and ends the job; so results need no check.
  */
@@ -24,8 +24,8 @@
 extern "C" {
 #endif
 
-/* The program: GlobalId counts the threads of the job from 0, LocalId those of a process. A number other than 0 ends the
- * job with that status. A program whose UserMain() returns nothing defines BRAZOS_VOID_USERMAIN before it includes
+/* The program: GlobalId counts the threads of the job from 0, LocalId those of a process. A number other than 0 ends
+ * the job with that status. A program whose UserMain() returns nothing defines BRAZOS_VOID_USERMAIN before it includes
  * this header. */
 #ifdef BRAZOS_VOID_USERMAIN
 extern void UserMain(int GlobalId, int LocalId);
@@ -41,11 +41,11 @@ extern int comem_user_arguments_(char ***argv);
 static __inline__ int brazos_threads(void) { return comem_user_threads_(); }
 static __inline__ int brazos_processes(void) { return comem_slot_node(comem_user_threads_() - 1) + 1; }
 static __inline__ int brazos_local_threads(void) { return brazos_threads() / brazos_processes(); }
-/* The command line, the same in each process: how many words it has, and where they are (in the process's own memory). */
+/* The command line, the same in each process: how many words it has, and where they are (in the process's memory). */
 static __inline__ int brazos_arguments(char ***argv) { return comem_user_arguments_(argv); }
 
-/* G_MALLOC_ALL(bytes): shared memory that every process asks for, by one of its threads: the first calls of all processes
- * give the same memory, and so do the second ones, and so on. Collective: it waits for the other processes. */
+/* G_MALLOC_ALL(bytes): shared memory that every process asks for, by one of its threads. The first calls of all
+ * processes give the same memory, and so do the second ones, and so on. Collective: it may wait for the others. */
 extern void *comem_g_malloc_all(size_t bytes);
 
 /* ---- what runs UserMain() --------------------------------------------------------------------------------------- */
@@ -84,8 +84,8 @@ __attribute__((weak)) int main(void) {
 #define G_MALLOC_ALL(bytes) (comem_site_(__FILE__, __LINE__), comem_g_malloc_all((size_t)(bytes)))
 #define G_FREE(pointer) comem_g_free((void *)(pointer))
 
-/* Locks and barriers are named by the address of what these declare, which nobody reads: globals, whose addresses are the
- * same in each process, or words in shared memory. */
+/* Locks and barriers are named by the address of what these declare, which nobody reads: globals, whose addresses are
+ * the same in each process, or words in shared memory. */
 #define LOCKDEC(lock) unsigned long lock;
 #define LOCKINIT(lock) { (void)&(lock); }
 #define LOCK(lock) { comem_parmacs_lock(comem_name_(lock)); }

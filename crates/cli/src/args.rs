@@ -5,7 +5,7 @@ mod tools;
 mod values;
 
 pub use pages::{PageArgs, var as page_var};
-pub use tools::{BenchArgs, BenchSubject, CompareArgs, NautilusArgs, NetArgs, ReportArgs};
+pub use tools::{BenchArgs, BenchSubject, BrazosArgs, CompareArgs, NautilusArgs, NetArgs, ReportArgs};
 pub use values::ports;
 
 use crate::choice::{EngineChoice, backbone_or_auto};

@@ -6,6 +6,7 @@ use crate::report::model::{PAGE_COUNTERS, Run};
 use crate::rundir;
 use crate::sys::process;
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -21,6 +22,34 @@ pub struct Setup {
     pub threads: usize,
     /// Further flags of `comem run`, such as `--engine=hlrc`.
     pub flags: Vec<String>,
+    /// Where it runs, and what it reads.
+    pub surroundings: Surroundings,
+}
+
+/// What is around a program besides its arguments.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// The working directory; `None`: this command's.
+    pub folder: Option<PathBuf>,
+    /// What it finds on its standard input.
+    pub input: String,
+}
+
+impl Surroundings {
+    /// Runs a command there to its end.
+    fn output(&self, command: &mut Command) -> std::io::Result<Output> {
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        if self.input.is_empty() {
+            return command.stdin(Stdio::null()).output();
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        // A program that ends without reading says by its status what is wrong.
+        let _ = child.stdin.take().map(|mut pipe| pipe.write_all(self.input.as_bytes()));
+        child.wait_with_output()
+    }
 }
 
 /// How a trial ended well.
@@ -88,7 +117,7 @@ pub fn run(setup: &Setup, program: &[OsString]) -> Result<Trial, String> {
     let stats = Temporary::new().map_err(|failure| failure.what)?;
     let flags = ["--stats".into(), stats.0.clone().into_os_string()];
     let mut command = command(setup, &flags, program).map_err(|failure| failure.what)?;
-    let output = command.output().map_err(|e| format!("cannot start a job: {e}"))?;
+    let output = setup.surroundings.output(&mut command).map_err(|e| format!("cannot start a job: {e}"))?;
     check(&output)?;
     let run = Run::load(&stats.0).map_err(|failure| failure.what)?;
     Ok(Trial { output: text(&output.stdout), run })
@@ -100,7 +129,7 @@ pub fn run(setup: &Setup, program: &[OsString]) -> Result<Trial, String> {
 /// What `comem run` says against it.
 pub fn rehearse(setup: &Setup, program: &[OsString]) -> Outcome<()> {
     let mut command = command(setup, &["--dry-run".into()], program)?;
-    let output = command.output().map_err(|e| Failure::system("cannot start comem run", e))?;
+    let output = setup.surroundings.output(&mut command).map_err(|e| Failure::system("cannot start comem run", e))?;
     match output.status.code() {
         Some(exit::SUCCESS) => Ok(()),
         code => Err(Failure::new(code.unwrap_or(exit::INTERNAL), last_words(&output), "")),
@@ -116,7 +145,6 @@ fn command(setup: &Setup, flags: &[OsString], program: &[OsString]) -> Outcome<C
     command.args(flags).args(backbone(&setup.flags)).args(&setup.flags).arg("--").args(program);
     end_with_this_command(&mut command);
     command.env(HASH_SEED, hash_seed::of_trials());
-    command.stdin(Stdio::null());
     Ok(command)
 }
 
@@ -130,12 +158,12 @@ fn backbone(flags: &[String]) -> Option<&'static str> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_plain(program: &[OsString]) -> Result<Trial, String> {
+pub fn run_plain(program: &[OsString], surroundings: &Surroundings) -> Result<Trial, String> {
     let mut command = Command::new(program.first().ok_or("no program is named")?);
     clear_variables(&mut command);
     end_with_this_command(&mut command);
     let start = Instant::now();
-    let output = command.args(&program[1..]).stdin(Stdio::null()).output().map_err(|e| format!("cannot start: {e}"))?;
+    let output = surroundings.output(command.args(&program[1..])).map_err(|e| format!("cannot start: {e}"))?;
     let wall_s = start.elapsed().as_secs_f64();
     check(&output)?;
     let output = text(&output.stdout);

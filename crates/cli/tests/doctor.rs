@@ -16,6 +16,9 @@ fn this_host_is_examined_and_measured() {
     for number in ["mtu", "max_map_count", "address_space_tib"] {
         assert!(host["features"][number].as_u64().unwrap() > 0, "{number}: {host}");
     }
+    for cost in ["protect_ns", "fault_ns"] {
+        assert!(host["features"]["page_costs"][cost].as_u64().unwrap() > 0, "{cost}: {host}");
+    }
     assert!(host["network"]["small_us"][0].as_f64().unwrap() > 0.0);
     assert!(host["network"]["megabytes_per_s"].as_f64().unwrap() > 0.0);
     let table = out(&finish(scratch.comem().args(["doctor"])));
@@ -24,6 +27,8 @@ fn this_host_is_examined_and_measured() {
         "userfaultfd",
         "page detectors",
         "used here",
+        "us to protect one, ",
+        "us for a fault and its handler (in 1997 Windows NT 7.0 and 20, Solaris 6.57 and 47)",
         "memory limit",
         "round trip, 64 B",
         "bandwidth",

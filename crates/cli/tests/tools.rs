@@ -271,6 +271,11 @@ fn bad_input_gets_one_clear_line() {
         (&["compare"], 2, "required"),
         (&["report"], 2, "required"),
         (&["bench", "net", "--backbones", "pigeon"], 2, "unknown backbone"),
+        (&["bench", "net", "--reply", "--rounds", "9"], 2, "--rounds"),
+        (&["bench", "brazos", "--programs", "fft"], 2, "sor, ilink, barnes, water, rays"),
+        (&["bench", "brazos", "--workloads", "/nowhere"], 3, "no workloads"),
+        (&["bench", "brazos", "--workloads", "run"], 3, "run/sor cannot be used"),
+        (&["bench", "brazos", "-n", "0"], 2, "-n"),
         (&["bench", "nautilus", "--programs", "fft"], 2, "ep, lu, water, sor"),
         (&["bench", "nautilus", "--detector", "magic"], 2, "unknown detector"),
         (&["bench", "nautilus", "--workloads", "/nowhere"], 3, "no workloads"),
@@ -294,6 +299,121 @@ fn the_network_is_measured_and_drawn() {
     let text = out(&output);
     assert!(text.contains("udp, block: us") && text.contains("udp, spin: us") && text.contains("64.0 KiB"), "{text}");
     assert_eq!(std::fs::read_to_string(&svg).unwrap().matches("<polyline").count(), 4);
+}
+
+#[test]
+fn replies_of_each_size_are_measured() {
+    let scratch = Scratch::new();
+    let svg = scratch.text("reply.svg");
+    let args = ["bench", "net", "--reply", "--rounds", "10", "--backbones", "udp,shm", "--svg", &svg];
+    let output = comem(&scratch, &args);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let text = out(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].contains("reply bytes") && lines[0].contains("shm, spin: us"), "{text}");
+    let size = |line: &&str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+    let sizes: Vec<String> = lines[1..13].iter().map(size).collect();
+    assert_eq!((sizes[0].as_str(), sizes[6].as_str(), sizes[11].as_str()), ("4 B", "4.0 KiB", "64.0 KiB"), "{text}");
+    for line in &lines[1..13] {
+        let numbers = line.split_whitespace().skip(2).map(|number| number.parse::<f64>().unwrap());
+        assert!(numbers.clone().count() == 8 && numbers.clone().all(|number| number >= 0.0), "{line}");
+    }
+    assert!(lines[13].starts_with("us: a request of 20 bytes and its reply"), "{text}");
+    assert_eq!(
+        lines[14..18].iter().filter(|line| line.contains("half of the best throughput from")).count(),
+        4,
+        "{text}"
+    );
+    let picture = std::fs::read_to_string(&svg).unwrap();
+    assert!(picture.matches("<polyline").count() == 8 && picture.contains("bytes of a reply"), "{picture}");
+}
+
+/// A program that says how many messages it sent by engine and node, in place of a workload.
+const COUNTS_BY_ENGINE: &str = "#!/bin/bash\n\
+    case $COMEM_ENGINE in scope) m=10;; *) m=30;; esac\n\
+    [ \"$COMEM_THREADS\" = 1 ] && m=60\n\
+    echo \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"messages_sent\\\":$m,\\\"acks_sent\\\":1,\\\"bytes_sent\\\":1$m}}\" >&$COMEM_CONTROL_FD\n\
+    echo checksum=$2 $1 time_s=4\n";
+
+#[test]
+fn the_programs_of_the_brazos_paper_stand_beside_its_figures() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("w")).unwrap();
+    for program in ["sor", "rays"] {
+        scratch.script(&format!("w/{program}"), COUNTS_BY_ENGINE);
+        scratch.script(&format!("w/{program}-sequential"), "#!/bin/sh\necho checksum=small nodes=1 time_s=8\n");
+    }
+    let args =
+        ["bench", "brazos", "-n", "2", "-t", "2", "--workloads", "w", "--programs", "sor,rays", "--preset", "small"];
+    let output = comem(&scratch, &args);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let rows: Vec<String> = rows(&output);
+    for row in [
+        "sor sequential 8.00 s | 2048 x 2048",
+        "sor hlrc 4.00 s 2.00 60 62 260 B | threads of one machine halve communication",
+        "sor hlrc, 1 thread 4.00 s 2.00 240 244 640 B | multicast does not help",
+        "sor scope 4.00 s 2.00 20 22 220 B",
+        "rays sequential 8.00 s | balls4",
+        "rays hlrc 4.00 s 2.00 60 62 260 B | speed-up 1.64",
+        "rays scope 4.00 s 2.00 20 22 220 B | TreadMarks is slower than one processor",
+        "rays | scope consistency saves most",
+        "sor hlrc, 1 thread hlrc 4.00 2.46 | 2 (by half) 2 (by half)",
+        "rays hlrc scope 3.00 1.18 | 3.02 (202 %) 7.14 (614 %)",
+    ] {
+        assert!(rows.iter().any(|line| line == row), "{row}: {rows:#?}");
+    }
+    assert!(!rows.iter().any(|row| row.starts_with("rays hlrc, 1 thread")), "{rows:#?}");
+}
+
+#[test]
+fn a_program_of_the_brazos_paper_that_says_something_else_is_an_error() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("w")).unwrap();
+    scratch.script("w/rays", COUNTS_BY_ENGINE);
+    scratch.script("w/rays-sequential", "#!/bin/sh\necho checksum=other time_s=8\n");
+    let args = ["bench", "brazos", "-n", "2", "--workloads", "w", "--programs", "rays", "--preset", "small"];
+    let output = comem(&scratch, &args);
+    assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+    assert!(err(&output).contains("rays scope: printed"), "{}", err(&output));
+    assert!(rows(&output).iter().any(|row| row.starts_with("rays scope failed")), "{}", out(&output));
+}
+
+#[test]
+fn programs_of_splash_that_are_not_built_are_named() {
+    let scratch = Scratch::new();
+    std::fs::create_dir_all(scratch.path("w")).unwrap();
+    std::fs::create_dir_all(scratch.path("s/codes/apps/barnes")).unwrap();
+    scratch.script("w/barnes", COUNTS_BY_ENGINE);
+    scratch.script("w/barnes-sequential", "#!/bin/sh\necho checksum=small time_s=8\n");
+    let args = [
+        "bench",
+        "brazos",
+        "-n",
+        "2",
+        "-t",
+        "2",
+        "--workloads",
+        "w",
+        "--programs",
+        "barnes",
+        "--preset",
+        "small",
+        "--splash",
+        "s",
+    ];
+    let output = comem(&scratch, &args);
+    assert_eq!(output.status.code(), Some(3), "{}", out(&output));
+    let text = err(&output);
+    assert!(text.contains("s/codes/apps/barnes/./BARNES cannot be used") && text.contains("CC=comem-cc"), "{text}");
+    // What it reads is the paper's number of bodies, and as many workers as there are threads.
+    let barnes = "#!/bin/bash\n[ \"${COMEM_NODE:-0}\" = 0 ] && cat >read.${COMEM_NODES:-alone}\necho time_s=2\n";
+    scratch.script("s/codes/apps/barnes/BARNES", barnes);
+    let output = comem(&scratch, &args);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(rows(&output).iter().any(|row| row.starts_with("SPLASH barnes sequential 2.00 s")), "{}", out(&output));
+    let read = |name: &str| std::fs::read_to_string(scratch.path(&format!("s/codes/apps/barnes/read.{name}"))).unwrap();
+    assert!(read("2").starts_with("\n32768\n") && read("2").ends_with("\n4\n"), "{}", read("2"));
+    assert!(read("alone").ends_with("\n1\n"), "{}", read("alone"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-/* How a program ends: `return` or `exit`, in which thread, with which status. The others compute or wait meanwhile. With
- * -DBRAZOS_VOID_USERMAIN, UserMain() returns nothing. */
+/* How a program ends: `return` or `exit`, in which thread, with which status. The others wait meanwhile, or have ended.
+ * With -DBRAZOS_VOID_USERMAIN, UserMain() returns nothing. */
 #include <brazos.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@ BARDEC(never)
 
 static int run(int id) {
     char **argv = NULL;
-    const int words = brazos_arguments(&argv), who = words > 2 ? atoi(argv[2]) : 0, status = words > 3 ? atoi(argv[3]) : 0;
+    const int words = brazos_arguments(&argv), who = words > 2 ? atoi(argv[2]) : 0;
+    const int status = words > 3 ? atoi(argv[3]) : 0;
     const int threads = brazos_threads();
     BARRIER(together, threads)
     if (id == (who < 0 ? threads + who : who)) {

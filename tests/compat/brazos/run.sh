@@ -18,8 +18,8 @@ compile() {
     fi
 }
 
-# shapes PROGRAM WORD ARGUMENT…: the program prints a line with WORD on 1, 2 and 4 nodes with one thread and two, under
-# each engine, over a bad network and over shared memory. `@n` and `@t` in an argument are nodes and threads.
+# shapes PROGRAM WORD ARGUMENT…: the program prints a line with WORD on 1, 2 and 4 nodes with one thread and two,
+# under each engine, over a bad network and over shared memory. `@n` and `@t` in an argument are nodes and threads.
 shapes() {
     local program=$1 word=$2 engine n t backbone wrong=0 arguments
     shift 2
@@ -73,7 +73,8 @@ if compile calls comem-cc -std=c11 $here/calls.c $here/other.c; then
     shapes calls '^ok$' @n @t "a word" ""
     for threads in 1 3; do alone "$threads" calls '^ok$' 1 "$threads" "a word" ""; done
 fi
-if command -v "${CXX:-c++}" >/dev/null && compile calls-cxx comem-cxx -x c++ -std=c++17 $here/calls.c $here/other.c; then
+if command -v "${CXX:-c++}" >/dev/null &&
+    compile calls-cxx comem-cxx -x c++ -std=c++17 $here/calls.c $here/other.c; then
     run -n 2 -t 2 "$work/calls-cxx" 2 2 "a word" ""
     [ "$ended" = 0 ] && passed "the same in C++" || { failed "the same in C++ (status $ended)" && show; }
 fi
@@ -105,9 +106,14 @@ if compile ends comem-cc -std=c11 $here/ends.c; then
     done
     ended=0
     printed=$("$work/ends" return 0 4 2>&1) || ended=$?
-    [ "$ended" = 4 ] && passed "UserMain returns 4 without comem run" || failed "UserMain returns 4 without comem run: $ended"
+    if [ "$ended" = 4 ]; then
+        passed "UserMain returns 4 without comem run"
+    else
+        failed "UserMain returns 4 without comem run: status $ended"
+    fi
 fi
-compile ends-void comem-cc -std=c11 -DBRAZOS_VOID_USERMAIN $here/ends.c && ends 0 "UserMain returns nothing" -n 2 "$work/ends-void" return 0 0
+compile ends-void comem-cc -std=c11 -DBRAZOS_VOID_USERMAIN $here/ends.c &&
+    ends 0 "UserMain returns nothing" -n 2 "$work/ends-void" return 0 0
 
 # A program without UserMain, and one whose UserMain is another function, are told apart before they run.
 printf '#include <brazos.h>\nint usermain(int a, int b) { return a + b; }\n' >"$work/none.c"

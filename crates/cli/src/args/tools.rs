@@ -79,6 +79,8 @@ pub enum BenchSubject {
     Net(NetArgs),
     /// Table 1 of the Nautilus paper: ep, lu, water and sor, with and without write detection, units of 1 and 2 pages
     Nautilus(NautilusArgs),
+    /// Figure 4 of the Brazos paper: sor, ilink, barnes, water and rays under each engine, and the paper's reductions
+    Brazos(BrazosArgs),
 }
 
 /// `comem bench net`.
@@ -90,6 +92,9 @@ pub struct NetArgs {
     /// The backbones [default: all of this version]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = choice::backbone)]
     pub backbones: Vec<Backbone>,
+    /// Measure requests of 20 bytes with replies of each size (Figure 1 of the Brazos paper)
+    #[arg(long)]
+    pub reply: bool,
     /// Draw latency and bandwidth into this file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
@@ -116,4 +121,33 @@ pub struct NautilusArgs {
     /// How accesses are noticed; the paper's systems used mprotect
     #[arg(long, value_name = "D", default_value = "mprotect", value_parser = choice::detector)]
     pub detector: String,
+}
+
+/// `comem bench brazos`.
+#[derive(Args, Debug)]
+pub struct BrazosArgs {
+    /// Nodes
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4, value_parser = nodes)]
+    pub nodes: usize,
+    /// Application threads in each node
+    #[arg(short = 't', long, value_name = "T", default_value_t = 2, value_parser = threads)]
+    pub threads: usize,
+    /// Where the compiled workloads are [default: workloads beside this command or above it, or out/workloads]
+    #[arg(long, value_name = "DIR")]
+    pub workloads: Option<PathBuf>,
+    /// The programs
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "sor,ilink,barnes,water,rays")]
+    pub programs: Vec<String>,
+    /// Run SPLASH's own barnes, raytrace and water too: a checkout of SPLASH-3 whose programs comem-cc has built
+    #[arg(long, value_name = "DIR")]
+    pub splash: Option<PathBuf>,
+    /// The size of the problems, passed to each program as --preset (tiny: a quick look)
+    #[arg(long, value_name = "NAME", default_value = "brazos")]
+    pub preset: String,
+    /// Runs of each configuration, of which the median counts
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Flags for every `comem run`: --flag=--detector=mprotect
+    #[arg(long = "flag", value_name = "FLAG", allow_hyphen_values = true)]
+    pub flags: Vec<String>,
 }

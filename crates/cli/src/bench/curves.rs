@@ -13,19 +13,19 @@ const PLOT_HEIGHT: f64 = 270.0;
 /// One diagram's value of a point.
 type Value = fn(&Point) -> f64;
 
-/// The picture.
-pub fn picture(curves: &[Curve]) -> String {
+/// The picture; the titles are those of both diagrams and of what goes along the bottom.
+pub fn picture(curves: &[Curve], [latency, rate, sizes]: [&str; 3]) -> String {
     let mut sheet = Sheet::new(WIDTH, HEIGHT);
     let classes: Vec<String> = (0..curves.len()).map(|index| format!("c{}", index % COLOURS)).collect();
     let names: Vec<(&str, &str)> =
         classes.iter().zip(curves).map(|(class, curve)| (class.as_str(), curve.name.as_str())).collect();
     sheet.legend(24.0, 34.0, &names);
-    diagram(&mut sheet, curves, 76.0, "latency, microseconds one way", |point| point.latency_us);
-    diagram(&mut sheet, curves, 620.0, "bandwidth, MB/s", |point| point.megabytes_per_s);
+    diagram(&mut sheet, curves, 76.0, [latency, sizes], |point| point.latency_us);
+    diagram(&mut sheet, curves, 620.0, [rate, sizes], |point| point.megabytes_per_s);
     sheet.finish()
 }
 
-fn diagram(sheet: &mut Sheet, curves: &[Curve], left: f64, title: &str, value: Value) {
+fn diagram(sheet: &mut Sheet, curves: &[Curve], left: f64, [title, below]: [&str; 2], value: Value) {
     sheet.text(left, TOP - 16.0, "", title);
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let usable = |v: &f64| v.is_finite() && *v > 0.0;
@@ -46,7 +46,7 @@ fn diagram(sheet: &mut Sheet, curves: &[Curve], left: f64, title: &str, value: V
         sheet.text(x(mark), TOP + PLOT_HEIGHT + 20.0, "soft middle", &bytes(mark as u64).replace(".0", ""));
     }
     sheet.line((left, TOP + PLOT_HEIGHT), (left + PLOT_WIDTH, TOP + PLOT_HEIGHT), "rule");
-    sheet.text(left + PLOT_WIDTH / 2.0, TOP + PLOT_HEIGHT + 42.0, "soft middle", "bytes of a message");
+    sheet.text(left + PLOT_WIDTH / 2.0, TOP + PLOT_HEIGHT + 42.0, "soft middle", below);
     for (index, curve) in curves.iter().enumerate() {
         let class = format!("c{}", index % COLOURS);
         let known = curve.points.iter().filter(|point| usable(&value(point)));
@@ -97,8 +97,9 @@ mod tests {
 
     #[test]
     fn every_point_lies_within_its_diagram() {
-        let text = picture(&[curve("udp, block", 20.0), curve("udp, spin", 4.0)]);
+        let text = picture(&[curve("udp, block", 20.0), curve("udp, spin", 4.0)], ["one", "two", "sizes"]);
         assert_eq!(text.matches("<polyline").count(), 4);
+        assert!(text.contains(">one<") && text.contains(">two<") && text.matches(">sizes<").count() == 2, "{text}");
         for pair in text.split("points=\"").skip(1).flat_map(|rest| rest.split('"').next().unwrap().split(' ')) {
             let (x, y) = pair.split_once(',').unwrap();
             let (x, y): (f64, f64) = (x.parse().unwrap(), y.parse().unwrap());
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_was_never_measured_is_left_out() {
-        let text = picture(&[curve("udp, block", f64::NAN)]);
+        let text = picture(&[curve("udp, block", f64::NAN)], ["one", "two", "sizes"]);
         assert!(!text.contains("NaN"), "{text}");
     }
 }

@@ -5,10 +5,14 @@
 //! | [`net`] | latency and bandwidth of the backbones over the size of messages |
 //! | [`curves`] | the same as a picture |
 //! | [`nautilus`] | the programs of the Nautilus paper, beside its Table 1 |
+//! | [`brazos`] | the programs of the Brazos paper, beside its Figure 4 and its reductions |
+//! | [`programs`] | where the compiled workloads are |
 
+pub mod brazos;
 pub mod curves;
 pub mod nautilus;
 pub mod net;
+pub mod programs;
 
 use crate::args::{BenchArgs, BenchSubject};
 use crate::failure::Outcome;
@@ -18,6 +22,7 @@ pub fn main(args: &BenchArgs) -> Outcome<i32> {
     match &args.subject {
         BenchSubject::Net(args) => net::main(args),
         BenchSubject::Nautilus(args) => nautilus::main(args),
+        BenchSubject::Brazos(args) => brazos::main(args),
     }
 }
 

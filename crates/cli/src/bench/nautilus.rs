@@ -9,14 +9,14 @@
 //! steps; SOR 1792 x 1792, 10 iterations.
 
 use super::median;
+use super::programs::{self, Commands};
 use crate::args::NautilusArgs;
 use crate::choice::EngineChoice;
 use crate::compare::result;
 use crate::failure::{Failure, Outcome, exit};
 use crate::table::{Table, grouped, seconds};
-use crate::trial::{self, Setup, Trial};
+use crate::trial::{self, Setup, Surroundings, Trial};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 
 /// A variant: its name in the paper, and the flags for it.
 struct Variant {
@@ -99,8 +99,8 @@ SG: page-fault signals, gp: page requests, of the node with the most of each; bo
 pub fn main(args: &NautilusArgs) -> Outcome<i32> {
     EngineChoice::parse(ENGINE).map_err(|why| Failure::usage(why, ""))?.check_with(&args.detector)?;
     let papers = args.programs.iter().map(|name| paper(name)).collect::<Outcome<Vec<&Paper>>>()?;
-    let folder = workloads(args.workloads.as_deref())?;
-    let commands = papers.iter().map(|paper| commands(&folder, paper.program, args));
+    let folder = programs::folder(args.workloads.as_deref())?;
+    let commands = papers.iter().map(|paper| Commands::of(&folder, paper.program, &args.preset));
     let commands = commands.collect::<Outcome<Vec<Commands>>>()?;
     let mut table = Table::new(&[
         "<program",
@@ -136,55 +136,10 @@ fn paper(name: &str) -> Outcome<&'static Paper> {
     })
 }
 
-/// The folder of compiled workloads.
-fn workloads(named: Option<&Path>) -> Outcome<PathBuf> {
-    let own = std::env::current_exe().unwrap_or_default();
-    let beside = own.parent().unwrap_or(Path::new("."));
-    let candidates = match named {
-        Some(folder) => vec![folder.to_path_buf()],
-        None => usual_folders(beside),
-    };
-    let found = candidates.iter().find(|folder| folder.is_dir());
-    found.cloned().ok_or_else(|| {
-        let list: Vec<String> = candidates.iter().map(|folder| folder.display().to_string()).collect();
-        Failure::start(
-            format!("no workloads in {}", list.join(", ")),
-            "build them with `make`, or name --workloads DIR",
-        )
-    })
-}
-
-/// Where workloads are, seen from the folder of `comem`: installed with it, built with it, or built in the working
-/// directory.
-fn usual_folders(beside: &Path) -> Vec<PathBuf> {
-    let around = ["workloads", "../workloads", "../../out/workloads"].map(|folder| beside.join(folder));
-    around.into_iter().chain([PathBuf::from("out/workloads")]).collect()
-}
-
-/// How one program is run.
-struct Commands {
-    /// With Comem.
-    shared: Vec<OsString>,
-    /// The build for one thread without any call to Comem, as in the paper; where it is missing, one node with Comem.
-    sequential: Option<Vec<OsString>>,
-}
-
-fn commands(folder: &Path, program: &str, args: &NautilusArgs) -> Outcome<Commands> {
-    let words = |name: &str| -> std::io::Result<Vec<OsString>> {
-        let path = folder.join(name).canonicalize()?;
-        Ok(vec![path.into_os_string(), "--preset".into(), args.preset.clone().into()])
-    };
-    let shared = words(program).map_err(|e| {
-        let what = format!("the workload {} cannot be used: {e}", folder.join(program).display());
-        Failure::start(what, "build it, or leave it out with --programs")
-    })?;
-    Ok(Commands { shared, sequential: words(&format!("{program}-sequential")).ok() })
-}
-
 /// Runs one program in all variants and adds its lines; whether all was well.
 fn examine(args: &NautilusArgs, paper: &Paper, commands: &Commands, table: &mut Table) -> bool {
     let sequential = match &commands.sequential {
-        Some(words) => (0..args.repeat).map(|_| trial::run_plain(words)).collect(),
+        Some(words) => (0..args.repeat).map(|_| trial::run_plain(words, &Surroundings::default())).collect(),
         None => trials(args, 1, &[], &commands.shared),
     };
     let said =
@@ -228,7 +183,7 @@ fn examine(args: &NautilusArgs, paper: &Paper, commands: &Commands, table: &mut 
 }
 
 fn trials(args: &NautilusArgs, nodes: usize, flags: &[String], command: &[OsString]) -> Result<Vec<Trial>, String> {
-    let setup = Setup { nodes, threads: 1, flags: flags.to_vec() };
+    let setup = Setup { nodes, threads: 1, flags: flags.to_vec(), ..Setup::default() };
     (0..args.repeat).map(|_| trial::run(&setup, command)).collect()
 }
 
@@ -284,13 +239,6 @@ mod tests {
         let cells = line(&PAPER[1], 3, 8.0, Some(measured)).join(" ");
         assert_eq!(cells, "lu WD8k 8.00 s 2.00 s 4.00 1,234 56 | 350.90 s 49.28 s 7.12 245 195");
         assert!(line(&PAPER[0], 0, 8.0, None).join(" ").contains("failed"));
-    }
-
-    #[test]
-    fn workloads_are_found_from_any_folder() {
-        let folders = usual_folders(Path::new("/tree/target/release"));
-        assert!(folders.contains(&PathBuf::from("/tree/target/release/../../out/workloads")), "{folders:?}");
-        assert!(folders.iter().filter(|folder| folder.is_relative()).eq(folders.last()), "{folders:?}");
     }
 
     #[test]

@@ -3,6 +3,10 @@
 //!
 //! Two ends in one process exchange messages. *Latency* is half of a round trip with a message of the same size both
 //! ways. *Bandwidth* is that of messages sent one after the other, a few on their way, each confirmed by a small one.
+//!
+//! With `--reply` it is what shared memory by pages does most: a small request, and a reply of the size that the
+//! request names, one after the other (Brazos, figure 1). *Latency* is the whole exchange then, and *throughput* the bytes of
+//! replies over the time of all exchanges.
 
 use super::{curves, median};
 use crate::args::NetArgs;
@@ -21,6 +25,11 @@ use std::time::{Duration, Instant};
 
 /// Sizes of messages: 1 byte to 256 KiB.
 const SIZES: [usize; 10] = [1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18];
+/// Sizes of replies: a few bytes to the 64 KiB of the paper's figure, denser about a page.
+const REPLY_SIZES: [usize; 12] =
+    [4, 16, 64, 256, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 48 << 10, 64 << 10];
+/// Bytes of a request for a reply, as in the paper.
+const REQUEST_BYTES: usize = 20;
 /// Messages on their way when bandwidth is measured, as long as they have few bytes together.
 const IN_FLIGHT: usize = 4;
 /// A message with more bytes than this travels in pieces.
@@ -38,13 +47,33 @@ const TURN: Duration = Duration::from_millis(50);
 /// The first byte of a message says what the far end is to do with it.
 const ECHO: u8 = 1;
 const CONFIRM: u8 = 2;
+/// A request: the bytes of the reply stand behind the first byte.
+const REPLY: u8 = 3;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Exchange {
+    /// Messages of one size both ways.
+    Equal,
+    /// A small request and a reply.
+    Reply,
+}
+
+impl Exchange {
+    fn sizes(self) -> &'static [usize] {
+        match self {
+            Exchange::Equal => &SIZES,
+            Exchange::Reply => &REPLY_SIZES,
+        }
+    }
+}
 
 /// What was measured of one size.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Point {
     /// Bytes of a message.
     pub bytes: usize,
-    /// Microseconds of a message on its way; NaN where none arrived.
+    /// Microseconds of a message on its way, or of a request and its reply; NaN where none arrived.
     pub latency_us: f64,
     /// Megabytes a second.
     pub megabytes_per_s: f64,
@@ -64,11 +93,12 @@ pub struct Curve {
 /// Runs the command; its exit code.
 pub fn main(args: &NetArgs) -> Outcome<i32> {
     args.svg.as_deref().map_or(Ok(()), |path| picture::check_name("--svg", path))?;
+    let exchange = if args.reply { Exchange::Reply } else { Exchange::Equal };
     let backbones = if args.backbones.is_empty() { &Backbone::ALL[..] } else { &args.backbones[..] };
     let mut curves = Vec::new();
     for backbone in backbones.iter().copied() {
         for (name, wait) in [("block", Wait::Block), ("spin", Wait::Spin(SPIN))] {
-            match measure(backbone, wait, args.rounds as usize) {
+            match measure(backbone, wait, args.rounds as usize, exchange) {
                 Ok(points) => curves.push(Curve { name: format!("{backbone}, {name}"), points }),
                 Err(why) => {
                     let what = format!("backbone {backbone} cannot be measured: {why}");
@@ -81,21 +111,29 @@ pub fn main(args: &NetArgs) -> Outcome<i32> {
             }
         }
     }
-    crate::show(&show(&curves))?;
+    crate::show(&show(&curves, exchange))?;
     if let Some(path) = &args.svg {
-        write(path, &curves::picture(&curves))?;
+        let titles = match exchange {
+            Exchange::Equal => ["latency, microseconds one way", "bandwidth, MB/s", "bytes of a message"],
+            Exchange::Reply => ["request and reply, microseconds", "throughput of replies, MB/s", "bytes of a reply"],
+        };
+        write(path, &curves::picture(&curves, titles))?;
     }
     Ok(0)
 }
 
-fn measure(backbone: Backbone, wait: Wait, rounds: usize) -> Result<Vec<Point>, String> {
+fn measure(backbone: Backbone, wait: Wait, rounds: usize, exchange: Exchange) -> Result<Vec<Point>, String> {
     let (near, far, segment) = endpoints(backbone)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let answering = std::thread::Builder::new().spawn_scoped(scope, || answer(&*far, wait, &stop));
+        let answering = std::thread::Builder::new().spawn_scoped(scope, || answer(&*far, wait, segment, &stop));
         let answering = answering.map_err(|why| format!("cannot start a thread: {why}"))?;
         let prober = Prober { endpoint: &*near, to: far.local_addr(), wait, segment };
-        let points = SIZES.map(|bytes| prober.point(bytes, rounds)).into_iter().collect();
+        let point = |bytes: &usize| match exchange {
+            Exchange::Equal => prober.point(*bytes, rounds),
+            Exchange::Reply => prober.reply(*bytes, rounds),
+        };
+        let points = exchange.sizes().iter().map(point).collect();
         stop.store(true, Ordering::Relaxed);
         answering.join().map_err(|_| "the far end failed".to_string())?;
         points
@@ -123,8 +161,9 @@ fn send(endpoint: &dyn Datagrams, to: SocketAddr, message: &[u8], segment: usize
 }
 
 /// The far end. A message's length stands in its first datagram, behind what is to be done with it.
-fn answer(endpoint: &dyn Datagrams, wait: Wait, stop: &AtomicBool) {
+fn answer(endpoint: &dyn Datagrams, wait: Wait, piece: usize, stop: &AtomicBool) {
     let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
+    let reply = vec![REPLY; REPLY_SIZES[REPLY_SIZES.len() - 1]];
     while !stop.load(Ordering::Relaxed) {
         let Ok(Received::Datagrams { from, len, segment }) = endpoint.recv(&mut buffer, Some(TURN), wait) else {
             continue;
@@ -132,9 +171,23 @@ fn answer(endpoint: &dyn Datagrams, wait: Wait, stop: &AtomicBool) {
         // A lost answer is the near end's to notice.
         let _ = match buffer[0] {
             CONFIRM => endpoint.send_to(&(len as u32).to_be_bytes(), 4, from),
+            REPLY => send(endpoint, from, &reply[..wanted_bytes(&buffer[..len]).min(reply.len())], piece),
             _ => endpoint.send_to(&buffer[..len], segment, from),
         };
     }
+}
+
+/// A request for a reply of so many bytes.
+fn request(bytes: usize) -> [u8; REQUEST_BYTES] {
+    let mut request = [0; REQUEST_BYTES];
+    request[0] = REPLY;
+    request[1..5].copy_from_slice(&(bytes as u32).to_be_bytes());
+    request
+}
+
+/// The bytes of the reply that a request wants; 0 where it does not say.
+fn wanted_bytes(request: &[u8]) -> usize {
+    request.get(1..5).and_then(|bytes| bytes.try_into().ok()).map_or(0, |bytes| u32::from_be_bytes(bytes) as usize)
 }
 
 /// The near end.
@@ -164,6 +217,24 @@ impl Prober<'_> {
         message.fill(CONFIRM);
         let (megabytes_per_s, silences) = self.stream(&message, rounds, &mut buffer)?;
         Ok(Point { bytes, latency_us: median(&mut times), megabytes_per_s, lost: lost + silences })
+    }
+
+    /// Requests with replies of so many bytes, one after the other.
+    fn reply(&self, bytes: usize, rounds: usize) -> Result<Point, String> {
+        let (mut times, mut lost) = (Vec::with_capacity(rounds), 0);
+        let (request, mut buffer) = (request(bytes), vec![0; RECEIVE_BUFFER_BYTES]);
+        for round in 0..rounds + rounds / 10 {
+            let start = Instant::now();
+            send(self.endpoint, self.to, &request, self.segment).map_err(|e| e.to_string())?;
+            match self.receive(bytes, &mut buffer, |len| len) {
+                true if round >= rounds / 10 => times.push(start.elapsed().as_secs_f64() * 1e6),
+                true => {}
+                false => lost += 1,
+            }
+        }
+        let all_us: f64 = times.iter().sum();
+        let megabytes_per_s = (bytes * times.len()) as f64 / all_us;
+        Ok(Point { bytes, latency_us: median(&mut times), megabytes_per_s, lost })
     }
 
     /// Takes in datagrams until `bytes` bytes are there; `count` says how many a filled buffer stands for.
@@ -208,13 +279,14 @@ fn confirmations(filled: &[u8], segment: usize) -> usize {
     numbers.map(|bytes| u32::from_be_bytes(bytes) as usize).sum()
 }
 
-fn show(curves: &[Curve]) -> String {
-    let mut heads = vec!["bytes".to_string()];
+fn show(curves: &[Curve], exchange: Exchange) -> String {
+    let first = if exchange == Exchange::Reply { "reply bytes" } else { "bytes" };
+    let mut heads = vec![first.to_string()];
     for curve in curves {
         heads.extend([format!("{}: us", curve.name), "MB/s".to_string()]);
     }
     let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
-    for (index, size) in SIZES.iter().enumerate() {
+    for (index, size) in exchange.sizes().iter().enumerate() {
         let mut cells = vec![bytes(*size as u64)];
         for point in curves.iter().filter_map(|curve| curve.points.get(index)) {
             cells.extend([format!("{:.1}", point.latency_us), format!("{:.1}", point.megabytes_per_s)]);
@@ -223,7 +295,27 @@ fn show(curves: &[Curve]) -> String {
     }
     let lost: usize = curves.iter().flat_map(|curve| &curve.points).map(|point| point.lost).sum();
     let note = if lost > 0 { format!("{lost} exchanges lost a datagram and do not count\n") } else { String::new() };
-    table.text(0) + "us: one way, half of a round trip of the same size; MB/s: one way, in 10^6 bytes\n" + &note
+    let legend = match exchange {
+        Exchange::Equal => {
+            "us: one way, half of a round trip of the same size; MB/s: one way, in 10^6 bytes\n".to_string()
+        }
+        Exchange::Reply => curves.iter().map(half_of_the_best).fold(
+            format!(
+                "us: a request of {REQUEST_BYTES} bytes and its reply; MB/s: of replies, in 10^6 bytes, one request \
+                 at a time\n"
+            ),
+            |text, line| text + &line,
+        ),
+    };
+    table.text(0) + &legend + &note
+}
+
+/// From which size on replies come at half of the best throughput: in the paper, beyond a page.
+fn half_of_the_best(curve: &Curve) -> String {
+    let best = curve.points.iter().map(|point| point.megabytes_per_s).fold(0.0, f64::max);
+    let from = curve.points.iter().find(|point| point.megabytes_per_s * 2.0 >= best);
+    let from = from.map_or("no size".to_string(), |point| bytes(point.bytes as u64));
+    format!("{}: half of the best throughput from {from} on (the paper's two systems: above 4 KiB)\n", curve.name)
 }
 
 #[cfg(test)]
@@ -234,13 +326,44 @@ mod tests {
     fn every_size_gets_through_under_both_ways_of_waiting() {
         for backbone in Backbone::ALL {
             for wait in [Wait::Block, Wait::Spin(SPIN)] {
-                let points = measure(backbone, wait, 10).unwrap();
-                assert_eq!(points.len(), SIZES.len());
-                for point in points {
-                    assert!(point.latency_us > 0.0 && point.megabytes_per_s > 0.0, "{backbone}: {point:?}");
+                for exchange in [Exchange::Equal, Exchange::Reply] {
+                    let points = measure(backbone, wait, 10, exchange).unwrap();
+                    assert!(points.iter().map(|point| point.bytes).eq(exchange.sizes().iter().copied()));
+                    for point in points {
+                        assert!(point.latency_us > 0.0 && point.megabytes_per_s > 0.0, "{backbone}: {point:?}");
+                    }
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_request_says_how_long_its_reply_is() {
+        for bytes in REPLY_SIZES {
+            let request = request(bytes);
+            assert_eq!((request.len(), request[0], wanted_bytes(&request)), (20, REPLY, bytes));
+        }
+        assert_eq!(wanted_bytes(&[REPLY, 0, 0]), 0);
+    }
+
+    #[test]
+    fn a_table_of_replies_says_where_half_of_the_throughput_is() {
+        let rates = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 49.9, 50.0, 80.0, 100.0, 90.0];
+        let point = |(bytes, megabytes_per_s): (&usize, f64)| Point {
+            bytes: *bytes,
+            latency_us: 2.5,
+            megabytes_per_s,
+            lost: 0,
+        };
+        let points: Vec<Point> = REPLY_SIZES.iter().zip(rates).map(point).collect();
+        let curve = Curve { name: "udp, spin".to_string(), points };
+        let text = show(&[curve], Exchange::Reply);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].trim_start().starts_with("reply bytes  udp, spin: us"), "{text}");
+        assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), ["4", "B", "2.5", "1.0"], "{text}");
+        assert_eq!(lines.len(), 1 + 12 + 2, "{text}");
+        assert!(lines[13].contains("a request of 20 bytes"), "{text}");
+        assert!(lines[14].contains("from 16.0 KiB on"), "{text}");
     }
 
     #[test]

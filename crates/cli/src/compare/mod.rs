@@ -34,7 +34,7 @@ enum Verdict {
 
 /// Runs the command; its exit code.
 pub fn main(args: &CompareArgs) -> Outcome<i32> {
-    let base = Setup { nodes: 1, threads: args.threads, flags: args.flags.clone() };
+    let base = Setup { nodes: 1, threads: args.threads, flags: args.flags.clone(), ..Setup::default() };
     check(args, &base)?;
     let reference = trials(&base, args).and_then(|list| agreed(&list));
     let reference = reference.map_err(|why| {
@@ -91,7 +91,7 @@ fn setup(args: &CompareArgs, engine: &str, detector: &str) -> Setup {
     if !detector.is_empty() {
         flags.push(format!("--detector={detector}"));
     }
-    Setup { nodes: args.nodes, threads: args.threads, flags }
+    Setup { nodes: args.nodes, threads: args.threads, flags, ..Setup::default() }
 }
 
 /// The detectors that were asked for and that a program without pages has no use for.

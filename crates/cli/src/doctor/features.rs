@@ -2,6 +2,7 @@
 
 use super::inline::InlineReport;
 use super::limits::Limits;
+use super::page_costs::PageCosts;
 use super::pages::PageReport;
 use crate::preload;
 use crate::sys;
@@ -40,6 +41,9 @@ pub struct HostReport {
     /// What it can do for memory that is shared by pages.
     #[serde(default)]
     pub pages: PageReport,
+    /// What protecting a page and a fault cost there; `None` where the host does not say.
+    #[serde(default)]
+    pub page_costs: Option<PageCosts>,
     /// What there is for programs with checks in their own code.
     #[serde(default)]
     pub inline: InlineReport,
@@ -136,6 +140,7 @@ impl HostReport {
             membarrier: comem_memory::guard::membarrier_works(),
             userfaultfd: probe_userfaultfd().map_err(|e| e.to_string()),
             pages: PageReport::here(),
+            page_costs: PageCosts::here(),
             inline: InlineReport::here(),
             wrapper: preload::library().map(|library| library.display().to_string()),
             limits: Limits::here(),
@@ -229,6 +234,7 @@ impl HostReport {
             ),
         ];
         lines.extend(self.pages.lines(self.max_map_count));
+        lines.extend(self.page_costs.map(|costs| ("a page", costs.text())));
         lines.extend(self.inline.lines());
         lines
     }

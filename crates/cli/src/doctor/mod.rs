@@ -6,6 +6,7 @@
 //! | [`limits`] | what the limits of processes leave of it |
 //! | [`inline`] | whether programs with checks in their own code can be built and run |
 //! | [`pages`] | which detectors of pages work there |
+//! | [`page_costs`] | what protecting a page and a fault cost there |
 //! | [`measure`] | round trips and bandwidth between two hosts |
 //! | [`peer`] | the other end of a measurement, on another host |
 
@@ -13,6 +14,7 @@ pub mod features;
 pub mod inline;
 pub mod limits;
 pub mod measure;
+pub mod page_costs;
 pub mod pages;
 pub mod peer;
 

@@ -73,16 +73,19 @@ struct Kernel {
     aims: [f64; 2],
 }
 
-const PRESETS: [&str; 5] = ["jiajia", "hlrc", "nautilus", "large", "tiny"];
+const PRESETS: [&str; 6] = ["jiajia", "hlrc", "nautilus", "brazos", "large", "tiny"];
 
-const KERNELS: [Kernel; 7] = [
-    Kernel { name: "sor", presets: &["nautilus", "hlrc", "jiajia", "large", "tiny"], aims: [0.85, 0.75] },
+const KERNELS: [Kernel; 10] = [
+    Kernel { name: "sor", presets: &["nautilus", "hlrc", "jiajia", "brazos", "large", "tiny"], aims: [0.85, 0.75] },
     Kernel { name: "lu", presets: &["nautilus", "hlrc", "jiajia", "large", "tiny"], aims: [0.85, 0.75] },
     Kernel { name: "ep", presets: &["nautilus", "jiajia", "large", "tiny"], aims: [0.85, 0.75] },
-    Kernel { name: "water", presets: &["jiajia", "nautilus", "large", "tiny"], aims: [0.85, 0.75] },
+    Kernel { name: "water", presets: &["jiajia", "nautilus", "brazos", "large", "tiny"], aims: [0.85, 0.75] },
     Kernel { name: "fft", presets: &["hlrc", "large", "tiny"], aims: [0.75, 0.55] },
     Kernel { name: "radix", presets: &["hlrc", "large", "tiny"], aims: [0.0, 0.0] },
     Kernel { name: "is", presets: &["hlrc", "jiajia", "large", "tiny"], aims: [0.0, 0.0] },
+    Kernel { name: "ilink", presets: &["brazos", "large", "tiny"], aims: [0.0, 0.0] },
+    Kernel { name: "barnes", presets: &["brazos", "large", "tiny"], aims: [0.0, 0.0] },
+    Kernel { name: "rays", presets: &["brazos", "large", "tiny"], aims: [0.0, 0.0] },
 ];
 
 /// How much slower eight nodes may be than two where there are two cores.
