@@ -319,7 +319,7 @@ static own new_own(void) {
     const size_t count = (size_t)body_count;
     self.places = kernel_private(count * sizeof *self.places);
     self.other = kernel_private(count * sizeof *self.other);
-    /* Each cell but the first shares its parent with others, or is as deep as keys have bits. */
+    /* Of the cells that hold more than LEAF_BODIES bodies, a body is in one for each bit; the others share none. */
     self.tree = kernel_private((count * 4 + 8 * KEY_BITS) * sizeof *self.tree);
     self.cells = self.low = self.high = 0;
     return self;

@@ -313,7 +313,7 @@ fn examine(
         match &first {
             None => first = Some((configuration.name, measured)),
             Some((from, base)) => {
-                reductions.row(reduction(subject, (from, base), (configuration.name, &measured), configuration))
+                reductions.row(reduction(subject, (*from, base), (configuration.name, &measured), configuration))
             }
         }
     }
@@ -359,8 +359,9 @@ fn trials(
     let setup = Setup { nodes, threads, flags: flags.collect(), surroundings: (subject.surroundings)(workers) };
     let command = (subject.commands)(workers).shared;
     let list = (0..args.repeat).map(|_| trial::run(&setup, &command)).collect::<Result<Vec<Trial>, String>>()?;
-    let differs = list.iter().filter(|_| subject.is_compared);
-    match differs.into_iter().find_map(|trial| result::difference(&reference.output, &trial.output)) {
+    let mut compared = list.iter().filter(|_| subject.is_compared);
+    let difference = compared.find_map(|trial| result::difference(&reference.output, &trial.output));
+    match difference {
         Some((wanted, got)) => Err(format!("printed {got:?} instead of {wanted:?}")),
         None => Ok(list),
     }

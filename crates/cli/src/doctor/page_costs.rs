@@ -113,7 +113,7 @@ struct Handler {
 
 impl Handler {
     fn install(page: &Page) -> Option<Handler> {
-        PAGE.store(page.start.addr(), Ordering::Relaxed);
+        PAGE.store(page.start.expose_provenance(), Ordering::Relaxed);
         PAGE_BYTES.store(page.bytes, Ordering::Relaxed);
         // SAFETY: an all-zero record is a valid value to be filled in or overwritten.
         let (mut action, mut before): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
