@@ -94,12 +94,13 @@ large=(--rows 1000 --columns 1000 --iterations 300)
 printed=$("$programs/sor-sequential" "${large[@]}") || true
 [[ $printed == *" unchecked" ]] && verdict ok "sor of many cells says that it is unchecked" ||
     verdict "not ok" "sor of many cells says that it is unchecked: $printed"
-# spoiled NAME STATEMENT [AFTER]: the statement stands behind this one, or behind the parallel part.
+# spoiled NAME STATEMENT [AFTER [ARGUMENT…]]: the statement stands behind this one, or behind the parallel part.
 spoiled() {
     local name=$1 spoil=$2 after=${3:-comem_parallel(work, NULL);} printed=
+    shift "$(($# < 3 ? $# : 3))"
     if sed "/^    $after\$/a $spoil" "workloads/$name.c" |
         ${CC:-cc} -std=c11 -O2 -Iinclude -Iworkloads -DCOMEM_SEQUENTIAL -x c - -o "$programs/$name-spoiled" -lm &&
-        ! printed=$("$programs/$name-spoiled") && [[ $printed == *" WRONG" ]]; then
+        ! printed=$("$programs/$name-spoiled" "$@") && [[ $printed == *" WRONG" ]]; then
         verdict ok "$name finds a wrong number"
     else
         verdict "not ok" "$name finds a wrong number: $printed"
@@ -109,7 +110,7 @@ spoiled sor 'shared.colour[BLACK][200][100] = 0;'
 spoiled fft '*element(shared[1], 100, 100) = first_value(100 * side + 100);'
 spoiled is 'if (round == 1) buckets[7]--;' 'add_counts(self->counts);'
 spoiled ilink 'shared.log_likelihood[2] *= 1 + 1e-15;'
-spoiled barnes 'shared[7].velocity[1] += 1;'
+spoiled barnes 'shared[7].at[1] += 1e-9;' '' --bodies 2048
 spoiled rays 'picture[77] ^= 1;'
 
 # Every means of synchronisation; semaphores and flags alone order writes but under `scope`, where they need not.
