@@ -1,4 +1,5 @@
 /* How a program ends: `return` or `exit`, in which thread, with which status. The others wait meanwhile, or have ended.
+ * `sizes`: processes ask for common memory of different sizes.
  * With -DBRAZOS_VOID_USERMAIN, UserMain() returns nothing. */
 #include <brazos.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@ static int run(int id) {
     const int words = brazos_arguments(&argv), who = words > 2 ? atoi(argv[2]) : 0;
     const int status = words > 3 ? atoi(argv[3]) : 0;
     const int threads = brazos_threads();
+    if (words > 1 && strcmp(argv[1], "sizes") == 0) (void)G_MALLOC_ALL(1000000 * (id + 1));
     BARRIER(together, threads)
     if (id == (who < 0 ? threads + who : who)) {
         printf("ends\n");

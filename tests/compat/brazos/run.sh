@@ -104,6 +104,7 @@ if compile ends comem-cc -std=c11 $here/ends.c; then
         ends 0 "exit(0) in thread $who" -n 2 -t 2 "$work/ends" exit $who 0
         ends 5 "exit(5) in thread $who" -n 2 -t 2 "$work/ends" exit $who 5
     done
+    refuses "common memory of different sizes" "not the same|disagree|differ" -n 2 "$work/ends" sizes 0 0
     ended=0
     printed=$("$work/ends" return 0 4 2>&1) || ended=$?
     if [ "$ended" = 4 ]; then

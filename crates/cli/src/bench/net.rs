@@ -5,8 +5,8 @@
 //! ways. *Bandwidth* is that of messages sent one after the other, a few on their way, each confirmed by a small one.
 //!
 //! With `--reply` it is what shared memory by pages does most: a small request, and a reply of the size that the
-//! request names, one after the other (Brazos, figure 1). *Latency* is the whole exchange then, and *throughput* the bytes of
-//! replies over the time of all exchanges.
+//! request names, one after the other (Brazos, figure 1). *Latency* is the whole exchange then, and *throughput* the
+//! bytes of a reply over that. Both are medians: the paper has means, which one interruption would spoil here.
 
 use super::{curves, median};
 use crate::args::NetArgs;
@@ -232,9 +232,8 @@ impl Prober<'_> {
                 false => lost += 1,
             }
         }
-        let all_us: f64 = times.iter().sum();
-        let megabytes_per_s = (bytes * times.len()) as f64 / all_us;
-        Ok(Point { bytes, latency_us: median(&mut times), megabytes_per_s, lost })
+        let latency_us = median(&mut times);
+        Ok(Point { bytes, latency_us, megabytes_per_s: bytes as f64 / latency_us, lost })
     }
 
     /// Takes in datagrams until `bytes` bytes are there; `count` says how many a filled buffer stands for.
@@ -301,8 +300,8 @@ fn show(curves: &[Curve], exchange: Exchange) -> String {
         }
         Exchange::Reply => curves.iter().map(half_of_the_best).fold(
             format!(
-                "us: a request of {REQUEST_BYTES} bytes and its reply; MB/s: of replies, in 10^6 bytes, one request \
-                 at a time\n"
+                "us: a request of {REQUEST_BYTES} bytes and its reply, one after the other, the median; MB/s: a reply's \
+                 bytes over that time, in 10^6 bytes\n"
             ),
             |text, line| text + &line,
         ),
