@@ -89,10 +89,10 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match &error {
             Error::Config(_) | Error::Start(_) => Code::Start,
-            Error::Misuse(_) | Error::Mismatch(_) => Code::Misuse,
             Error::NodeLost { .. } => Code::NodeLost,
             Error::Stopped(_) | Error::Interrupted => Code::Stopped,
-            Error::System { .. } | Error::Panicked { .. } | Error::Unwound { .. } => Code::System,
+            error if error.is_misuse() => Code::Misuse,
+            _ => Code::System,
         };
         Failure::new(code, error.to_string())
     }

@@ -24,13 +24,13 @@ pub fn raise(py: Python<'_>, name: &str, sentence: String) -> PyErr {
 pub fn named(error: &Error) -> (&'static str, String) {
     let name = match error {
         Error::Config(_) | Error::Start(_) => "StartError",
-        Error::Misuse(what) if what.starts_with("no room for") => "HeapFullError",
-        Error::Misuse(what) if what.contains("places of this node are taken") => "ThreadError",
-        Error::Misuse(_) => "MisuseError",
+        Error::HeapFull(_) => "HeapFullError",
+        Error::NoPlaceLeft { .. } => "ThreadError",
         Error::Mismatch(_) => "MismatchError",
         Error::NodeLost { .. } => "NodeLost",
         Error::Stopped(_) | Error::Interrupted => "Stopped",
-        Error::System { .. } | Error::Panicked { .. } | Error::Unwound { .. } => "SystemError",
+        error if error.is_misuse() => "MisuseError",
+        _ => "SystemError",
     };
     (name, error.to_string())
 }

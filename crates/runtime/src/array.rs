@@ -323,7 +323,7 @@ impl crate::Comem {
     /// As there.
     pub fn array_with<T: Element>(&self, len: usize, options: &Options) -> Result<SharedArray<T>> {
         if size_of::<T>() == 0 {
-            return Err(Error::Misuse("an element must have at least one byte".to_string()));
+            return Err(Error::Argument("an element must have at least one byte".to_string()));
         }
         Ok(SharedArray::new(self.create(size_of::<T>(), len, options)?))
     }

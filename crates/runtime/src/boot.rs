@@ -62,7 +62,7 @@ type Launcher = (ControlReader<ToNode>, Arc<ControlWriter<FromNode>>);
 /// Joins or founds the job; see [`crate::start`]. With `spare` seats, a job of one node has room for as many threads as
 /// there can be.
 pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
-    let started = || Error::Misuse("Comem was started already; start it once, before anything else".to_string());
+    let started = || Error::StartedAlready;
     if STARTED.load(Ordering::Acquire) {
         return Err(started());
     }
@@ -677,7 +677,7 @@ fn number_of_this_program() -> u64 {
 /// Why this process gets no place in the job. One that has another program of its node beside it is used wrongly.
 fn no_place(what: &str) -> impl FnOnce(std::io::Error) -> Error {
     move |why| match why.kind() {
-        std::io::ErrorKind::ResourceBusy => Error::Misuse(why.to_string()),
+        std::io::ErrorKind::ResourceBusy => Error::NodeTaken(why.to_string()),
         _ => Error::system(what)(why),
     }
 }

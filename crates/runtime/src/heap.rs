@@ -422,7 +422,7 @@ fn site(at: &std::panic::Location<'_>) -> String {
 
 impl Comem {
     fn shared(&self) -> Result<&Shared> {
-        self.node.shared().ok_or_else(|| Error::Misuse(address_space::why_none(self.node.config.heap)))
+        self.node.shared().ok_or_else(|| Error::NoHeap(address_space::why_none(self.node.config.heap)))
     }
 
     /// The engine of shared memory that names none.
@@ -490,7 +490,7 @@ impl Comem {
     #[track_caller]
     pub fn slice<T: Plain>(&self, len: usize, options: &RegionOptions) -> Result<SharedSlice<T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| {
-            Error::Misuse(format!("{len} elements of {} bytes are more than an address space holds", size_of::<T>()))
+            Error::Argument(format!("{len} elements of {} bytes are more than an address space holds", size_of::<T>()))
         })?;
         let alignment = options.alignment.max(align_of::<T>());
         let start = self.alloc_all(bytes, &RegionOptions { alignment, ..options.clone() })?.cast();
@@ -559,7 +559,7 @@ impl Comem {
             return Ok(());
         }
         if self.shared()?.globals.get().is_some_and(|globals| globals.has(known.region.first)) {
-            return Err(Error::Misuse("global variables are one region and cannot be declared read-only".to_string()));
+            return Err(Error::Globals("global variables are one region and cannot be declared read-only".to_string()));
         }
         if known.region.engine.has_several_writers() && self.shared()?.views.is_some() {
             // What was written before counts, though it be in no interval yet: the token of its lock may rest here.
@@ -628,10 +628,13 @@ impl Comem {
         let page = shared.page_of(pointer.addr());
         match page.and_then(|page| shared.table.find(page)) {
             Some(known) if known.is_freed() => {
-                Err(Error::Misuse(format!("{pointer:?} is in {}, which was freed", known.name())))
+                Err(Error::Freed(format!("{pointer:?} is in {}, which was freed", known.name())))
             }
             Some(known) => Ok(known),
-            None => Err(Error::Misuse(format!("{pointer:?} is in no allocation of the shared heap"))),
+            None => {
+                let sentence = format!("{pointer:?} is in no allocation of the shared heap");
+                Err(Error::NotAllocated { address: pointer.addr(), sentence })
+            }
         }
     }
 }

@@ -171,7 +171,7 @@ impl Over {
             Over::Interrupted => {
                 Error::Stopped("a wait of this node was interrupted earlier, so the job cannot go on".to_string())
             }
-            Over::Finished => Error::Misuse("Comem was used after the job was finished; finish last".to_string()),
+            Over::Finished => Error::Finished("Comem was used after the job was finished; finish last".to_string()),
         }
     }
 }

@@ -278,21 +278,13 @@ impl Comem {
         &self,
         seated: std::result::Result<Option<Rc<Thread>>, std::thread::AccessError>,
     ) -> Result<Rc<Thread>> {
-        let taken_down = |_| {
-            let what = "Comem was called by a thread that is being taken down, from a destructor or an atexit function; call it before";
-            Error::Misuse(what.to_string())
-        };
-        if let Some(thread) = seated.map_err(taken_down)? {
+        if let Some(thread) = seated.map_err(|_| Error::ThreadEnds)? {
             return Ok(thread);
         }
         if let Some(thread) = soon(|| self.sit_anywhere()) {
             return Ok(thread);
         }
-        Err(Error::Misuse(format!(
-            "a thread uses shared memory, but all {} places of this node are taken; start the job with -t {} or more",
-            self.places(),
-            self.places() + 1
-        )))
+        Err(Error::NoPlaceLeft { places: self.places() })
     }
 
     /// Seats the calling thread, which has no place, if there is a free one and the thread is not being taken down.
@@ -307,7 +299,8 @@ impl Comem {
     /// # Errors
     /// When there is no such place, it is taken, or the thread has another.
     pub fn take_place(&self, place: usize) -> Result<Rc<Thread>> {
-        let taken = || Error::Misuse(format!("place {place} of this node is taken, or there is none"));
+        let sentence = || format!("place {place} of this node is taken, or there is none");
+        let taken = || Error::PlaceTaken { place, sentence: sentence() };
         let thread_slot = place.checked_add(1).and_then(|slot| self.node.slots.get(slot)).ok_or_else(taken)?;
         let has_another = CURRENT.with(|c| c.borrow().is_some());
         if has_another || thread_slot.taken.swap(true, Ordering::AcqRel) {
@@ -413,9 +406,7 @@ impl Comem {
     pub fn try_run<F: Fn(&Thread) + Sync>(&self, f: F) -> Result<()> {
         let main = self.current()?;
         if RUNS_ITS_PART.get() {
-            return Err(Error::Misuse(
-                "all threads of this node run already, and this is one of them; call the function itself".to_string(),
-            ));
+            return Err(Error::RunsAlready);
         }
         let others = || (1..=self.node.threads()).filter(|i| *i != main.local_id() + 1);
         if others().any(|index| self.node.slots[index].taken.load(Ordering::Acquire)) {
@@ -453,11 +444,12 @@ impl Comem {
         places
             .take_while(|index| *index != taken)
             .for_each(|i| self.node.slots[i].taken.store(false, Ordering::Release));
-        Err(Error::Misuse(format!(
-            "place {} of this node is that of a thread of the program, which has used Comem and has not ended; let it end \
-             before all threads of the node are started, or let the threads of the pool do all the work (comem_node_barrier)",
-            taken - 1
-        )))
+        let place = taken - 1;
+        let sentence = format!(
+            "place {place} of this node is that of a thread of the program, which has used Comem and has not ended; let it end \
+             before all threads of the node are started, or let the threads of the pool do all the work (comem_node_barrier)"
+        );
+        Err(Error::PlaceTaken { place, sentence })
     }
 
     /// Makes an untyped shared object; collective.
@@ -481,7 +473,7 @@ impl Comem {
     fn lay_in_lines(&self, object: &Object, options: &Options) -> Result<()> {
         let shape = object.shape(options.unit_elements, self.node.config.unit_bytes);
         let (bytes, homes) = shape.region().ok_or_else(|| {
-            Error::Misuse(format!(
+            Error::Argument(format!(
                 "{} with its homes is larger than the shared heap can be; make it smaller",
                 object.label
             ))
@@ -495,7 +487,7 @@ impl Comem {
             ..heap::RegionOptions::default()
         };
         let shared = self.node.shared().ok_or_else(|| {
-            Error::Misuse(format!(
+            Error::NoHeap(format!(
                 "{} is under the engine direct: {}",
                 object.label,
                 shared::heap::address_space::why_none(self.node.config.heap)

@@ -17,7 +17,7 @@ use crate::thread::Thread;
 use comem_memory::pages::LockTable;
 use comem_net::{Backbone, Wait};
 use comem_protocol::ids::{Channel, LockId, NodeId, Slot, manager_of};
-use comem_protocol::sync::one_sided::{Acquire, LockWord, PLACES, Release, ReleaseStep, Reply, Step};
+use comem_protocol::sync::one_sided::{Acquire, LockWord, Release, ReleaseStep, Reply, Step};
 use comem_protocol::time::{Span, Time};
 use place::{Place, Table, find};
 use std::cell::Cell;
@@ -196,12 +196,7 @@ impl Thread {
             None => find(&table, lock, &operations).map_err(|error| node.lost_locks_of(home, error))?,
         };
         let Some(at) = at else {
-            return Err(Error::Misuse(format!(
-                "lock {} finds no place: {PLACES} other locks have their words at {}; use fewer names, or start the \
-                 job with --locks tokens",
-                Named(lock.0),
-                self.home().name_of(home)
-            )));
+            return Err(Error::TooManyLocks { lock, home: node.name_of(home) });
         };
         if table.is_far() && known.is_none() {
             node.note_place(self.slot(), lock, at);
@@ -332,11 +327,7 @@ impl Thread {
     }
 
     fn holds_already(&self, lock: LockId) -> Error {
-        Error::Misuse(format!(
-            "thread {} acquires lock {}, which it holds already; locks are not reentrant",
-            self.id(),
-            Named(lock.0)
-        ))
+        Error::LockHeld { thread: self.id(), lock }
     }
 
     /// Counts what was done in another node's table.

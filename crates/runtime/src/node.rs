@@ -557,12 +557,12 @@ impl Node {
     pub(crate) fn make_object(&self, element: usize, len: usize, options: &Options) -> Result<Arc<Object>> {
         let bytes = element.checked_mul(len).filter(|b| *b <= isize::MAX as usize / 2);
         let Some(bytes) = bytes else {
-            return Err(Error::Misuse(format!(
+            return Err(Error::Argument(format!(
                 "an object of {len} elements of {element} bytes is larger than the address space; make it smaller"
             )));
         };
         if element > UNIT_BYTES_MAX {
-            return Err(Error::Misuse(format!(
+            return Err(Error::Argument(format!(
                 "an element of {element} bytes is larger than the largest unit, {UNIT_BYTES_MAX} bytes; split it"
             )));
         }
@@ -572,14 +572,14 @@ impl Node {
             chosen => chosen.min(len.max(1)),
         };
         if unit.saturating_mul(element) > UNIT_BYTES_MAX {
-            return Err(Error::Misuse(format!(
+            return Err(Error::Argument(format!(
                 "a unit of {unit} elements of {element} bytes is larger than {UNIT_BYTES_MAX} bytes; choose fewer elements"
             )));
         }
         if let Placement::On(node) = options.placement
             && node.index() >= self.nodes
         {
-            return Err(Error::Misuse(format!("there is no {node}; the job has {} nodes", self.nodes)));
+            return Err(Error::Argument(format!("there is no {node}; the job has {} nodes", self.nodes)));
         }
         let engine = match options.engine {
             Some(engine) if !self.config.force_engine => engine,
@@ -596,7 +596,7 @@ impl Node {
         // stand before it.
         let told_at_once = self.wire.message_bytes() - 16;
         if engine == Engine::Broadcast && self.nodes > 1 && element > told_at_once {
-            return Err(Error::Misuse(format!(
+            return Err(Error::Argument(format!(
                 "an element of {element} bytes is larger than what broadcast tells at once here, {told_at_once} bytes; split it, \
                  or start the job with a larger --mtu"
             )));

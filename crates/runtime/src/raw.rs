@@ -53,7 +53,7 @@ impl Array {
 /// When the shape is impossible, when memory runs out, or when nodes disagree.
 pub fn create(comem: &Comem, element: usize, len: usize, options: &Options) -> Result<Array> {
     if element == 0 {
-        return Err(Error::Misuse("an element must have at least one byte".to_string()));
+        return Err(Error::Argument("an element must have at least one byte".to_string()));
     }
     Ok(Array { object: comem.create(element, len, options)? })
 }
@@ -118,6 +118,6 @@ fn whole(array: &Array, bytes: usize) -> Result<()> {
     if bytes.is_multiple_of(array.element()) {
         Ok(())
     } else {
-        Err(Error::Misuse(format!("{bytes} bytes are not whole elements of {} bytes", array.element())))
+        Err(Error::Argument(format!("{bytes} bytes are not whole elements of {} bytes", array.element())))
     }
 }

@@ -360,7 +360,7 @@ impl Node {
             "this thread waits for {what}, but the job has ended, and nobody answers any more; do that before its end"
         );
         if slot == *finisher {
-            return Err(Error::Misuse(sentence));
+            return Err(Error::Finished(sentence));
         }
         static SAID: std::sync::Once = std::sync::Once::new();
         SAID.call_once(|| crate::error::say(format_args!("comem: {}: {sentence}", self.name_of(self.me()))));

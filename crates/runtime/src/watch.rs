@@ -105,7 +105,7 @@ impl Node {
     /// # Errors
     /// How it has not.
     pub(crate) fn check_use(&self) -> Result<()> {
-        self.misuse.get().map_or(Ok(()), |what| Err(Error::Misuse(what.clone())))
+        self.misuse.get().map_or(Ok(()), |what| Err(Error::Frozen(what.clone())))
     }
 
     /// Nodes that owe this one an answer for long: to what its threads have sent, to its arrival at a barrier, or by

@@ -159,7 +159,7 @@ fn bring(
 }
 
 fn cannot_reach() -> Error {
-    Error::Misuse(
+    Error::Argument(
         "memory under the engine direct, but this node cannot map the memory of the others; start the job with \
          --engine direct, which says why"
             .to_string(),
@@ -279,7 +279,10 @@ impl Node {
             Refusal::Failed(node, why) => format!("needs {node}, which cannot be reached any more: {why}"),
             Refusal::Lost => "was left by the job".to_string(),
         };
-        Error::Misuse(format!("the directory of {} {what}; a node has overwritten it, or misbehaves", known.name()))
+        Error::PeerMisbehaved(format!(
+            "the directory of {} {what}; a node has overwritten it, or misbehaves",
+            known.name()
+        ))
     }
 
     /// What a node that has ended held locked of lines memory, for the sentence that tells of its end: nothing, or the

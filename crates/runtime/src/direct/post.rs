@@ -115,7 +115,7 @@ impl Post for Sockets<'_> {
     }
 
     fn freed(&self) -> Error {
-        Error::Misuse(format!("an access to {}, which was freed", self.known.name()))
+        Error::Freed(format!("an access to {}, which was freed", self.known.name()))
     }
 }
 

@@ -236,7 +236,7 @@ unsafe fn read_valid(from: *const u8, bytes: usize) -> Option<[u8; LINE_BYTES]> 
 
 /// Why an operation in one step is refused.
 fn two_units(piece: &Piece<'_>, address: usize, bytes: usize) -> Error {
-    Error::Misuse(format!(
+    Error::Unaligned(format!(
         "an atomic operation on {bytes} bytes at {address:#x} of {}, which lie in two units of {} bytes; align the \
          value",
         piece.known.name(),
@@ -288,7 +288,7 @@ pub(super) fn bring(range: Range<usize>) {
 /// As for the operation; the other pointers are to private values of so many bytes.
 pub unsafe fn atomic(address: *mut u8, bytes: u32, op: u32, operand: *const u8, expected: *const u8, old: *mut u8) {
     let (start, bytes) = (address.expose_provenance(), bytes as usize);
-    let wrong = |what: String| super::end_for(&Error::Misuse(what));
+    let wrong = |what: String| super::end_for(&Error::Argument(what));
     let Some(op) = Op::of(op, bytes) else {
         wrong(format!("checked code asks for atomic operation {op} on {bytes} bytes, which there is not"))
     };
@@ -547,7 +547,7 @@ pub unsafe fn verify(address: *const u8, bytes: usize, place: *const c_char) {
     }
     // SAFETY: by this function's contract.
     let place = if place.is_null() { "?".into() } else { unsafe { CStr::from_ptr(place) }.to_string_lossy() };
-    super::end_for(&Error::Misuse(format!(
+    super::end_for(&Error::Argument(format!(
         "{place}: an access to {start:#x} was taken for one to private memory, and it is shared; please report this, \
          with the function's text"
     )))

@@ -291,7 +291,10 @@ impl Shared {
     /// # Errors
     /// When nothing is allocated there.
     pub(crate) fn touch_lines(&self, start: usize, end: usize, write: bool) -> Result<Option<usize>> {
-        let nobodys = || Error::Misuse(format!("{start:#x} is in no allocation of the shared heap"));
+        let nobodys = || Error::NotAllocated {
+            address: start,
+            sentence: format!("{start:#x} is in no allocation of the shared heap"),
+        };
         if !touches_lines(start..start.saturating_add(1)) {
             return Ok(None);
         }

@@ -102,7 +102,7 @@ impl Node {
 
     /// A message that others wait for cannot be sent: the job cannot go on.
     pub(super) fn end_unsent(&self, (ty, error): Refused) {
-        self.end_with(&Error::Misuse(why_unsent(ty, error)));
+        self.end_with(&Error::TooLarge(why_unsent(ty, error)));
     }
 
     /// Whether a thread that goes on to say more, itself or through the service thread, would fill memory with it.

@@ -47,7 +47,7 @@ impl Node {
                 Ok(true)
             }
             Err(SendError::WindowFull) => Ok(false),
-            Err(error) => Err(Error::Misuse(format!("cannot post: {error}"))),
+            Err(error) => Err(Error::TooLarge(format!("cannot post: {error}"))),
         }
     }
 }

@@ -75,9 +75,7 @@ impl Thread {
     /// When it is in one.
     pub fn is_in_no_loop(&self) -> Result<()> {
         match self.state.borrow().in_loop {
-            Some(_) => Err(Error::Misuse(
-                "a dynamic loop within a dynamic loop; deal out the outer one alone, or both as one".to_string(),
-            )),
+            Some(_) => Err(Error::NestedLoop),
             None => Ok(()),
         }
     }
@@ -151,7 +149,7 @@ impl Thread {
         let manager = deal::manager(part.number, self.node.nodes());
         let dealt = if manager == self.node.me() {
             let dealt = self.node.loops.lock().deal(part.number, wanted, self.node.nodes());
-            dealt.map_err(|misbehaved| Error::Misuse(format!("this node {misbehaved}")))?
+            dealt.map_err(|misbehaved| Error::Argument(format!("this node {misbehaved}")))?
         } else {
             self.operation(|| self.ask_for_items(part.number, wanted))?
         };
@@ -177,14 +175,11 @@ impl Thread {
                 Ok(Dealt::Items(low..high))
             }
             Ok(Message::Dealt { fine: false, low, high }) => Ok(Dealt::Unlike(low, high)),
-            _ => Err(Error::Misuse("the manager of a dynamic loop answered what makes no sense".to_string())),
+            _ => Err(Error::PeerMisbehaved("the manager of a dynamic loop answered what makes no sense".to_string())),
         }
     }
 }
 
-fn unlike(number: u64, (total, chunk): (u64, u64), (other, others): (u64, u64)) -> Error {
-    Error::Misuse(format!(
-        "dynamic loop {number} has {total} items in chunks of {chunk} here, but {other} in chunks of {others} for another \
-         thread; every thread makes the same loops in the same order"
-    ))
+fn unlike(number: u64, here: (u64, u64), there: (u64, u64)) -> Error {
+    Error::LoopMismatch { number, here, there }
 }

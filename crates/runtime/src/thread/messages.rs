@@ -38,7 +38,7 @@ impl Thread {
     pub fn post(&self, to: usize, bytes: &[u8]) -> Result<()> {
         self.operation(|| {
             if to >= self.count() {
-                return Err(Error::Misuse(format!("there is no thread {to}; the job has {} threads", self.count())));
+                return Err(Error::NoThread { thread: to, threads: self.count() });
             }
             while !self.node.post_user(self.slot, to, bytes)? {
                 self.make_room();

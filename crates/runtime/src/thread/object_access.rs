@@ -134,9 +134,7 @@ impl Thread {
         if start <= end && end <= len {
             return Ok(());
         }
-        let what =
-            if end == start.saturating_add(1) { format!("index {start}") } else { format!("range {start}..{end}") };
-        Err(Error::Misuse(format!("{what} is outside of {}, which has {len} elements; check the index", object.label)))
+        Err(Error::OutOfRange { range: start..end, object: object.label.clone(), len })
     }
 
     /// Runs `f` on a unit's memory under its lock, whatever its state.
@@ -210,7 +208,7 @@ impl Thread {
             let id = UnitId { object: object.id, index: unit };
             let answer = self.ask_owner(object, id, |cx| owner::ask_read(cx, at, len))?;
             if answer.len() != part.len() {
-                return Err(Error::Misuse("the owner's answer has the wrong size".to_string()));
+                return Err(Error::PeerMisbehaved("the owner's answer has the wrong size".to_string()));
             }
             part.copy_from_slice(&answer);
         }

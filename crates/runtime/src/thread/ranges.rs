@@ -100,13 +100,10 @@ impl Thread {
         let mut state = self.state.borrow_mut();
         let list = if object.engine == Engine::Msi { &mut state.pins } else { &mut state.copies };
         let same = |p: &Pin| p.object.id == object.id && p.elements == *range && p.want == wanted(write);
-        list.iter().rposition(same).map(|at| list.remove(at)).ok_or_else(|| {
-            let (Range { start, end }, how) = (range, if write { "writing" } else { "reading" });
-            Error::Misuse(format!(
-                "this thread has not begun {how} the range {start}..{end} of {}, which it ends; end each range in the thread that began it, once, \
-                 with the same bounds",
-                object.label
-            ))
+        list.iter().rposition(same).map(|at| list.remove(at)).ok_or_else(|| Error::RangeNotBegun {
+            range: range.clone(),
+            object: object.label.clone(),
+            write,
         })
     }
 

@@ -3,7 +3,6 @@
 use super::Thread;
 use crate::collective_gate::CollectiveGate;
 use crate::error::{Error, Result};
-use crate::names::Named;
 use crate::node::Waiting;
 use comem_protocol::ids::{FlagId, LockId};
 use comem_protocol::sync::lock::Acquire;
@@ -279,11 +278,7 @@ impl Thread {
         self.operation(|| {
             let slot = self.slot;
             if self.node.lock_shard(lock).holds(lock, slot) {
-                return Err(Error::Misuse(format!(
-                    "thread {} acquires lock {}, which it holds already; locks are not reentrant",
-                    self.id(),
-                    Named(lock.0)
-                )));
+                return Err(Error::LockHeld { thread: self.id(), lock });
             }
             let (first, asked) = self.stepping(|out| {
                 let first = self.node.with_locks(lock, Some(slot), out, |l, cx| l.acquire(cx, lock, slot));
@@ -352,11 +347,7 @@ impl Thread {
     }
 
     fn holds_it_not(&self, lock: LockId) -> Error {
-        Error::Misuse(format!(
-            "thread {} releases lock {}, which it does not hold; acquire it first",
-            self.id(),
-            Named(lock.0)
-        ))
+        Error::LockNotHeld { thread: self.id(), lock }
     }
 
     /// Acquires a lock, and under the engine `scope` with it what all who released it had written until then, whatever

@@ -103,7 +103,7 @@ impl Thread {
             return self.try_barrier();
         }
         if threads == 0 {
-            return Err(Error::Misuse(format!(
+            return Err(Error::Argument(format!(
                 "thread {} comes to barrier {} of 0 threads; say how many meet there, itself included",
                 self.id(),
                 Named(name.0)
@@ -111,7 +111,7 @@ impl Thread {
         }
         let most = self.node.nodes() * self.node.config.thread_slots;
         if threads > most {
-            return Err(Error::Misuse(format!(
+            return Err(Error::Argument(format!(
                 "thread {} comes to barrier {} of {threads} threads, but the job has {most}; start it with more (-n, -t)",
                 self.id(),
                 Named(name.0)
@@ -124,11 +124,7 @@ impl Thread {
         if met {
             return Ok(());
         }
-        Err(Error::Misuse(format!(
-            "thread {} comes to barrier {} of {threads} threads, but those who wait there expect another number; let all say the same",
-            self.id(),
-            Named(name.0)
-        )))
+        Err(Error::BarrierMismatch { thread: self.id(), barrier: name, threads })
     }
 
     /// Lets `lock` go, waits until the condition variable is signalled, and acquires the lock again. No signal sent by
@@ -148,12 +144,7 @@ impl Thread {
     pub fn try_cond_wait(&self, condition: ConditionId, lock: LockId) -> Result<()> {
         let slot = self.slot;
         if !self.node.holds_lock(lock, slot) {
-            return Err(Error::Misuse(format!(
-                "thread {} waits for condition variable {} without holding lock {}; acquire it first",
-                self.id(),
-                Named(condition.0),
-                Named(lock.0)
-            )));
+            return Err(Error::WaitWithoutLock { thread: self.id(), condition, lock });
         }
         self.obtain(SyncRequest::CondJoin, condition.0, |objects, cx| {
             objects.cond_join(cx, condition, slot).then_some(true)
@@ -238,22 +229,17 @@ impl Thread {
     /// When this thread does not hold the lock.
     pub fn try_rw_unlock(&self, lock: RwLockId) -> Result<()> {
         let released = self.tell(SyncUpdate::ReadUnlock, lock.0, |objects, cx| objects.rw_unlock(cx, lock, self.slot));
-        released.map_err(|misuse| self.rw_misuse(lock, "releases", misuse))?;
+        released.map_err(|misuse| self.rw_misuse(lock, misuse))?;
         self.node.gate.iter().for_each(|sections| self.end_section(sections));
         Ok(())
     }
 
-    fn rw_misuse(&self, lock: RwLockId, does: &str, misuse: RwMisuse) -> Error {
-        let (thread, lock) = (self.id(), Named(lock.0));
-        Error::Misuse(match misuse {
-            RwMisuse::NotHeld => {
-                format!("thread {thread} {does} reader-writer lock {lock}, which it does not hold; acquire it first")
-            }
-            RwMisuse::WaitsForItself => format!(
-                "thread {thread} {does} reader-writer lock {lock}, which it holds already, and would wait for itself; \
-                 release it first"
-            ),
-        })
+    fn rw_misuse(&self, lock: RwLockId, misuse: RwMisuse) -> Error {
+        let thread = self.id();
+        match misuse {
+            RwMisuse::NotHeld => Error::RwLockNotHeld { thread, lock },
+            RwMisuse::WaitsForItself => Error::RwLockHeld { thread, lock },
+        }
     }
 
     /// As [`Thread::rw_acquire`], where another thread of the node may make a collective call meanwhile.
@@ -295,7 +281,7 @@ impl Thread {
                 Some(false)
             }
         })?;
-        misuse.map_or(Ok(()), |why| Err(self.rw_misuse(lock, "acquires", why)))
+        misuse.map_or(Ok(()), |why| Err(self.rw_misuse(lock, why)))
     }
 
     /// A release: tells a manager something.

@@ -186,7 +186,7 @@ impl<'a> NodeEffects for NodePages<'a> {
     fn fails(&mut self, why: Failure) {
         let node = self.local.node;
         match why {
-            Failure::IntervalsUsedUp => node.end_with(&Error::Misuse(TOO_LONG_AN_EPOCH.to_string())),
+            Failure::IntervalsUsedUp => node.end_with(&Error::TooLarge(TOO_LONG_AN_EPOCH.to_string())),
             Failure::Release(error) => {
                 node.end_for_harm(&format!("a release of another node said what makes no sense ({error})"));
             }

@@ -43,7 +43,7 @@ pub(crate) fn node_of_this_process() -> Option<&'static Arc<Node>> {
 /// Makes faults on the node's heap its business.
 pub(crate) fn install(node: &Arc<Node>) -> Result<()> {
     if NODE.set(node.clone()).is_err() {
-        return Err(Error::Misuse("this process has a shared heap already".to_string()));
+        return Err(Error::StartedAlready);
     }
     fault::introduce(format!("comem: {}", node.name_of(node.me())));
     fault::on_no_memory(tell_no_memory);
@@ -289,7 +289,7 @@ impl Thread {
     }
 
     pub(crate) fn refuse_write(&self, known: &RegionState) -> Error {
-        Error::Misuse(written_though_read_only(known))
+        Error::Frozen(written_though_read_only(known))
     }
 
     /// What to fetch with a page that a fault wants, when the cache has room for that and for the run behind it.
@@ -546,9 +546,10 @@ impl Thread {
                 at = end;
                 continue;
             }
-            let page = shared.page_of(at).ok_or_else(|| Error::Misuse(format!("{at:#x} is not in the shared heap")))?;
+            let nobodys = |what: &str| Error::NotAllocated { address: at, sentence: format!("{at:#x} is {what}") };
+            let page = shared.page_of(at).ok_or_else(|| nobodys("not in the shared heap"))?;
             if shared.table.find(page).is_none_or(|known| known.is_freed()) {
-                return Err(Error::Misuse(format!("{at:#x} is in no allocation of the shared heap")));
+                return Err(nobodys("in no allocation of the shared heap"));
             }
             let byte = at as *mut u8;
             // SAFETY: the address is in an allocation; the access faults the page in, and an exchange of a byte for

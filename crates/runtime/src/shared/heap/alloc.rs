@@ -192,7 +192,7 @@ fn no_room(shared: &Shared, bytes: usize, of: Part, owner: Option<NodeId>) -> Er
         false => "",
         true => "; addresses of freed regions are used again after two barriers of all threads",
     };
-    Error::Misuse(format!(
+    Error::HeapFull(format!(
         "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} has {part} for {under}, of which {left} have \
          not been used yet{spent}; {}",
         shared.bytes,
@@ -211,7 +211,7 @@ fn shape(bytes: usize, unit: Unit, alignment: usize) -> Option<(u64, u64)> {
 impl Thread {
     /// The engine, and the unit that the allocation or the job names.
     pub(in crate::shared) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<Keeping> {
-        let wrong = |what: String| Err(Error::Misuse(what));
+        let wrong = |what: String| Err(Error::Argument(what));
         if !options.alignment.is_power_of_two() {
             return wrong(format!("an alignment of {} bytes is no power of two", options.alignment));
         }
@@ -268,7 +268,7 @@ impl Thread {
     /// The engine of a region, and its unit if it lies in lines memory.
     fn engine_of(&self, options: &RegionOptions) -> Result<(PageEngine, Option<Unit>)> {
         let config = &self.home().config;
-        let wrong = |what: String| Err(Error::Misuse(what));
+        let wrong = |what: String| Err(Error::Argument(what));
         let named = options.engine.filter(|_| !config.force_engine);
         let engine = named.unwrap_or(config.page_engine);
         if options.keeps_pages {
@@ -340,7 +340,9 @@ impl Thread {
             largest.as_chunks::<8>().0.first().and_then(|word| u32::try_from(i64::from_be_bytes(*word)).ok())
         })?;
         largest.filter(|unit| unit.is_power_of_two() && *unit <= UNIT_PAGES_MAX).map(Unit::Pages).ok_or_else(|| {
-            Error::Misuse("a node has asked for a unit of pages that makes no sense; please report this".to_string())
+            Error::PeerMisbehaved(
+                "a node has asked for a unit of pages that makes no sense; please report this".to_string(),
+            )
         })
     }
 
@@ -489,7 +491,7 @@ impl Thread {
 
     /// Frees memory, on whichever node it was allocated.
     pub(crate) fn free(&self, shared: &Shared, address: usize) -> Result<()> {
-        let wrong = |what: &str| Error::Misuse(format!("cannot free {address:#x}: {what}"));
+        let wrong = |what: &str| Error::NotAllocated { address, sentence: format!("cannot free {address:#x}: {what}") };
         let page = shared.page_of(address).ok_or_else(|| wrong("it is not in the shared heap"))?;
         let offset = (address % PAGE_BYTES) as u32;
         if shared.globals.get().is_some_and(|globals| globals.has(page)) {

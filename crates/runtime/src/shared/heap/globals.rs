@@ -109,7 +109,7 @@ unsafe fn copy_in(program: &Range<usize>, to: *mut u8) {
 }
 
 fn misuse<T>(what: String) -> Result<T> {
-    Err(Error::Misuse(what))
+    Err(Error::Globals(what))
 }
 
 fn checked(shared: &Shared, program: &Range<usize>) -> Result<()> {
@@ -154,7 +154,7 @@ impl Thread {
         };
         let address = self.allocate_common(shared, program.len(), &options)?;
         let place = shared.page_of(address).and_then(|page| Some((page, arena_of(shared, page)?)));
-        let (first, (arena, in_arena)) = place.ok_or_else(|| Error::Misuse("there is no shared heap".to_string()))?;
+        let (first, (arena, in_arena)) = place.ok_or_else(|| Error::NoHeap("there is no shared heap".to_string()))?;
         if shared.me == NodeId(0) {
             // SAFETY: the region is that long, and nobody else has heard of it; the rest is this function's contract.
             unsafe { copy_in(&program, arena.service().add(in_arena as usize * PAGE_BYTES)) };

@@ -55,7 +55,7 @@ impl Thread {
         let shared = self
             .home()
             .shared()
-            .ok_or_else(|| Error::Misuse(crate::shared::heap::address_space::why_none(self.home().config.heap)))?;
+            .ok_or_else(|| Error::NoHeap(crate::shared::heap::address_space::why_none(self.home().config.heap)))?;
         match ordered {
             true => self.atomic_ordered(shared, address, operation),
             false => self.atomic(shared, address, operation),
@@ -93,19 +93,20 @@ impl Thread {
     fn known_word(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<std::sync::Arc<RegionState>> {
         let bytes = operation.kind.bytes();
         if !address.is_multiple_of(bytes) {
-            return Err(Error::Misuse(format!(
+            return Err(Error::Unaligned(format!(
                 "an atomic operation on {bytes} bytes at {address:#x}, which is no multiple of {bytes}; align the word"
             )));
         }
         let known = shared.page_of(address).and_then(|page| shared.table.find(page)).filter(|known| !known.is_freed());
         let known = known.ok_or_else(|| {
-            Error::Misuse(format!(
+            let sentence = format!(
                 "an atomic operation on {address:#x}, which is in no allocation of the shared heap; allocate the word \
                  with comem_alloc or its kin"
-            ))
+            );
+            Error::NotAllocated { address, sentence }
         })?;
         if operation.writes() && known.read_only.load(Ordering::Acquire) {
-            return Err(Error::Misuse(format!(
+            return Err(Error::Frozen(format!(
                 "an atomic operation on {}, which was declared read-only",
                 known.name()
             )));
@@ -147,7 +148,7 @@ impl Thread {
                 // Whoever fetches the page learns where its home is.
                 Answer::Elsewhere => self.touch(shared, address, operation.kind.bytes(), false)?,
                 Answer::Freed => {
-                    return Err(Error::Misuse(format!("an atomic operation on {}, which was freed", known.name())));
+                    return Err(Error::Freed(format!("an atomic operation on {}, which was freed", known.name())));
                 }
             }
         }
@@ -181,7 +182,7 @@ impl Thread {
             shared.needs.lock().confirm(home, &request.needs);
         }
         Answer::parse(&answer)
-            .map_err(|_| Error::Misuse("the home's answer to an atomic operation makes no sense".to_string()))
+            .map_err(|_| Error::PeerMisbehaved("the home's answer to an atomic operation makes no sense".to_string()))
     }
 
     /// What this node reads of the page from now on must have the operation in it, and its next release tells of it.
