@@ -4,7 +4,7 @@ use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, checked, done, reported};
 use crate::job::{job, thread};
 use comem_rt::raw::{self, Array};
-use comem_rt::{NodeId, Options, Placement};
+use comem_rt::{Homes, NodeId, ObjectOptions};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
@@ -58,7 +58,7 @@ unsafe fn text(text: *const c_char, name: &str) -> Outcome<Option<String>> {
         .map_err(|_| argument(format!("the {name} of an array is not UTF-8; write it so")))
 }
 
-fn placement(kind: c_int, place: c_int) -> Outcome<Placement> {
+fn placement(kind: c_int, place: c_int) -> Outcome<Homes> {
     let place_in = |range: std::ops::RangeInclusive<c_int>| {
         range
             .contains(&place)
@@ -66,21 +66,21 @@ fn placement(kind: c_int, place: c_int) -> Outcome<Placement> {
             .ok_or_else(|| argument(format!("an array cannot be placed at {place}; use a node's number, or of units")))
     };
     match kind {
-        0 => Ok(Placement::Block),
-        1 => Ok(Placement::Cyclic(place_in(0..=c_int::MAX)?.max(1) as u32)),
-        2 => Ok(Placement::On(NodeId(place_in(0..=c_int::from(u16::MAX))? as u16))),
+        0 => Ok(Homes::Block),
+        1 => Ok(Homes::Cyclic(place_in(0..=c_int::MAX)?.max(1) as u32)),
+        2 => Ok(Homes::On(NodeId(place_in(0..=c_int::from(u16::MAX))? as u16))),
         _ => Err(argument(format!("there is no placement {kind}; use COMEM_PLACE_BLOCK, CYCLIC or ON"))),
     }
 }
 
 /// # Safety
 /// The options' texts are strings or null.
-unsafe fn options(given: &COptions) -> Outcome<Options> {
+unsafe fn options(given: &COptions) -> Outcome<ObjectOptions> {
     // SAFETY: by the contract above.
     let (engine, label) = unsafe { (text(given.engine, "engine")?, text(given.label, "label")?) };
     let engine = engine.map(|name| name.parse()).transpose().map_err(|e| Failure::new(Code::Array, format!("{e}")))?;
     let unit_elements = usize::try_from(given.unit_elements).unwrap_or(usize::MAX);
-    Ok(Options { unit_elements, engine, label, placement: placement(given.placement, given.place)? })
+    Ok(ObjectOptions { unit_elements, engine, label, homes: placement(given.placement, given.place)? })
 }
 
 /// # Safety
@@ -90,7 +90,7 @@ unsafe fn create(element: usize, length: u64, given: *const COptions) -> Outcome
     let options = match unsafe { buffer::value_of(given) } {
         // SAFETY: as above.
         Some(given) => unsafe { options(&given) }?,
-        None => Options::default(),
+        None => ObjectOptions::default(),
     };
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let job = job()?;

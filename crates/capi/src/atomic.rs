@@ -30,7 +30,7 @@ pub extern "C" fn comem_atomic_(
     reported(
         || {
             let operation = operation(kind, op, operand, expected)?;
-            Ok(thread()?.try_atomic(address.expose_provenance(), operation, ordered != 0)?)
+            Ok(thread()?.raw_atomic(address.expose_provenance(), operation, ordered != 0)?)
         },
         |_| 0,
     )
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn comem_atomic_to_(
 ) -> c_int {
     done(|| {
         let operation = operation(kind, op, operand, 0)?;
-        let old = thread()?.try_atomic(address.expose_provenance(), operation, ordered != 0)?;
+        let old = thread()?.raw_atomic(address.expose_provenance(), operation, ordered != 0)?;
         // SAFETY: by this function's contract.
         unsafe { buffer::give(before, old) };
         Ok(())
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn comem_atomic_to_(
 /// A barrier of nodes.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_node_barrier() -> c_int {
-    done(|| Ok(thread()?.try_node_barrier()?))
+    done(|| Ok(thread()?.checked_node_barrier()?))
 }
 
 /// The next items of the loop that the thread is in, or of the next one: 1 with the items, 0 when it is over, or a
@@ -73,7 +73,7 @@ pub extern "C" fn comem_node_barrier() -> c_int {
 pub unsafe extern "C" fn comem_next_items_(total: u64, chunk: u64, low: *mut u64, high: *mut u64) -> c_int {
     reported(
         || {
-            let Some(items) = thread()?.try_next_items(total, chunk)? else { return Ok(0) };
+            let Some(items) = thread()?.next_items(total, chunk)? else { return Ok(0) };
             // SAFETY: by this function's contract.
             unsafe {
                 buffer::give(low, items.start);
@@ -111,7 +111,7 @@ pub extern "C" fn comem_for_dynamic(total: u64, chunk: u64, body: Option<Body>, 
         };
         let thread = thread()?;
         thread.is_in_no_loop()?;
-        while let Some(items) = thread.try_next_items(total, chunk)? {
+        while let Some(items) = thread.next_items(total, chunk)? {
             // SAFETY: the program gave this function for this purpose, with this argument.
             unsafe { body(items.start, items.end, argument) };
         }

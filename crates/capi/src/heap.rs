@@ -156,13 +156,13 @@ pub unsafe extern "C" fn comem_label(pointer: *mut c_void, name: *const c_char) 
 /// Declares a region read-only.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_readonly(pointer: *const c_void) -> c_int {
-    done(|| Ok(job()?.readonly(pointer.cast())?))
+    done(|| Ok(job()?.freeze(pointer.cast())?))
 }
 
 /// Brings memory here.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_touch(pointer: *const c_void, bytes: usize, for_writing: c_int) -> c_int {
-    done(|| Ok(job()?.touch(pointer.cast(), not_negative("a range", bytes)?, for_writing != 0)?))
+    done(|| Ok(job()?.prefetch(pointer.cast(), not_negative("a range", bytes)?, for_writing != 0)?))
 }
 
 /// Whether an address is in the shared heap: 1 or 0, also before the start.
@@ -174,5 +174,5 @@ pub extern "C" fn comem_is_shared(pointer: *const c_void) -> c_int {
 /// A barrier that says nothing about memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_rendezvous() -> c_int {
-    done(|| Ok(thread()?.try_rendezvous()?))
+    done(|| Ok(thread()?.checked_rendezvous()?))
 }

@@ -248,7 +248,7 @@ pub extern "C" fn comem_parallel(
         let job = job()?;
         thread()?;
         let work = Work { function, argument };
-        job.try_run(|_| work.run())?;
+        job.checked_parallel(|_| work.run())?;
         Ok(())
     })
 }
@@ -285,5 +285,5 @@ pub unsafe extern "C" fn comem_split(total: u64, low: *mut u64, high: *mut u64) 
 /// As for [`comem_split`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_split_weighted(total: u64, low: *mut u64, high: *mut u64) -> c_int {
-    done(|| give(|| Ok(thread()?.try_share_weighted(total as usize)?), low, high))
+    done(|| give(|| Ok(thread()?.checked_split_weighted(total as usize)?), low, high))
 }

@@ -9,19 +9,19 @@ use std::ffi::c_int;
 /// Waits for every thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_barrier() -> c_int {
-    done(|| Ok(thread()?.try_barrier()?))
+    done(|| Ok(thread()?.checked_barrier()?))
 }
 
 /// Acquires a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_lock(lock: u64) -> c_int {
-    done(|| Ok(thread()?.try_lock_blocking(LockId(lock))?))
+    done(|| Ok(thread()?.raw_lock(LockId(lock))?))
 }
 
 /// Releases a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_unlock(lock: u64) -> c_int {
-    done(|| Ok(thread()?.try_unlock(LockId(lock))?))
+    done(|| Ok(thread()?.raw_unlock(LockId(lock))?))
 }
 
 /// Raises a flag.
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn comem_reduce_i64(operation: c_int, values: *mut i64, co
     done(|| {
         let (thread, operation) = (thread()?, operator(operation)?);
         // SAFETY: by this function's contract.
-        unsafe { with_numbers(values, count, |numbers| thread.try_reduce_i64(operation, numbers)) }
+        unsafe { with_numbers(values, count, |numbers| thread.checked_reduce_i64(operation, numbers)) }
     })
 }
 
@@ -89,6 +89,6 @@ pub unsafe extern "C" fn comem_reduce_f64(operation: c_int, values: *mut f64, co
     done(|| {
         let (thread, operation) = (thread()?, operator(operation)?);
         // SAFETY: by this function's contract.
-        unsafe { with_numbers(values, count, |numbers| thread.try_reduce_f64(operation, numbers)) }
+        unsafe { with_numbers(values, count, |numbers| thread.checked_reduce_f64(operation, numbers)) }
     })
 }

@@ -17,26 +17,26 @@ pub extern "C" fn comem_sem_post(semaphore: u64) -> c_int {
 /// Takes one from a semaphore, once there is one.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_sem_wait(semaphore: u64) -> c_int {
-    done(|| Ok(thread()?.try_sem_wait(SemaphoreId(semaphore))?))
+    done(|| Ok(thread()?.checked_sem_wait(SemaphoreId(semaphore))?))
 }
 
 /// Takes one from a semaphore, if there is one; 1 if it did.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_sem_trywait(semaphore: u64) -> c_int {
-    reported(|| Ok(c_int::from(thread()?.try_sem_try_wait(SemaphoreId(semaphore))?)), |code| code)
+    reported(|| Ok(c_int::from(thread()?.checked_try_sem_wait(SemaphoreId(semaphore))?)), |code| code)
 }
 
 /// Waits for a signal without the lock, and acquires it again.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_cond_wait(condition: u64, lock: u64) -> c_int {
-    done(|| Ok(thread()?.try_cond_wait(ConditionId(condition), LockId(lock))?))
+    done(|| Ok(thread()?.raw_cond_wait(ConditionId(condition), LockId(lock))?))
 }
 
 /// Wakes the thread that has waited longest.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_cond_signal(condition: u64) -> c_int {
     done(|| {
-        thread()?.cond_signal(ConditionId(condition));
+        thread()?.cond_notify_one(ConditionId(condition));
         Ok(())
     })
 }
@@ -45,7 +45,7 @@ pub extern "C" fn comem_cond_signal(condition: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_cond_broadcast(condition: u64) -> c_int {
     done(|| {
-        thread()?.cond_broadcast(ConditionId(condition));
+        thread()?.cond_notify_all(ConditionId(condition));
         Ok(())
     })
 }
@@ -53,17 +53,17 @@ pub extern "C" fn comem_cond_broadcast(condition: u64) -> c_int {
 /// Acquires a reader-writer lock to read.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_rdlock(lock: u64) -> c_int {
-    done(|| Ok(thread()?.try_rd_lock(RwLockId(lock))?))
+    done(|| Ok(thread()?.raw_read_lock(RwLockId(lock))?))
 }
 
 /// Acquires a reader-writer lock to write.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_wrlock(lock: u64) -> c_int {
-    done(|| Ok(thread()?.try_wr_lock(RwLockId(lock))?))
+    done(|| Ok(thread()?.raw_write_lock(RwLockId(lock))?))
 }
 
 /// Releases a reader-writer lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_rwunlock(lock: u64) -> c_int {
-    done(|| Ok(thread()?.try_rw_unlock(RwLockId(lock))?))
+    done(|| Ok(thread()?.raw_rw_unlock(RwLockId(lock))?))
 }

@@ -55,13 +55,13 @@ pub fn alone<R>(
     }
     process::check_main_may_meet(macro_name)?;
     let (thread, lock) = (thread()?, LockId(VARIABLES | address.addr() as u64));
-    thread.try_lock_blocking(lock)?;
+    thread.raw_lock(lock)?;
     let (result, wrote) = access(address);
     // Under `scope` a plain release would tell of this variable only.
     if wrote {
-        thread.try_unlock_widely(lock)?
+        thread.raw_unlock_widely(lock)?
     } else {
-        thread.try_unlock(lock)?
+        thread.raw_unlock(lock)?
     }
     Ok(result)
 }

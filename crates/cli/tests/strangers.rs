@@ -94,9 +94,9 @@ fn program() {
         std::process::exit(error.exit_code());
     });
     let array = comem.slice::<u64>(WORDS, &Default::default()).expect("a shared slice");
-    comem.run(|t| {
+    comem.parallel(|t| {
         for round in 1..=ROUNDS {
-            for at in t.share(WORDS) {
+            for at in t.split(WORDS) {
                 array.set(at, round * at as u64);
             }
             t.barrier();

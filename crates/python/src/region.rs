@@ -174,14 +174,14 @@ fn free_regions(py: Python<'_>, numbers: Vec<u64>) -> PyResult<()> {
 #[pyfunction]
 fn touch(py: Python<'_>, address: usize, bytes: usize, write: bool) -> PyResult<()> {
     let job = job(py)?;
-    waiting(py, |_| job.touch(std::ptr::with_exposed_provenance(address), bytes, write))
+    waiting(py, |_| job.prefetch(std::ptr::with_exposed_provenance(address), bytes, write))
 }
 
 /// Declares that nobody writes to a region any more.
 #[pyfunction]
 fn read_only(py: Python<'_>, address: usize) -> PyResult<()> {
     let job = job(py)?;
-    waiting(py, |_| job.readonly(std::ptr::with_exposed_provenance(address)))
+    waiting(py, |_| job.freeze(std::ptr::with_exposed_provenance(address)))
 }
 
 /// From now on what is touched stays here, as it is to be when the other nodes are gone.

@@ -7,24 +7,24 @@ use pyo3::prelude::*;
 
 #[pyfunction]
 fn barrier(py: Python<'_>) -> PyResult<()> {
-    together(py, |thread| thread.try_barrier())
+    together(py, |thread| thread.checked_barrier())
 }
 
 /// Waits until every node has come to the end of what all do together; other collective calls of nodes that have not
 /// fail there.
 #[pyfunction]
 fn leave(py: Python<'_>) -> PyResult<()> {
-    together(py, |thread| thread.try_leave())
+    together(py, |thread| thread.leave())
 }
 
 #[pyfunction]
 fn lock(py: Python<'_>, lock: u64) -> PyResult<()> {
-    waiting(py, |thread| thread.try_lock_blocking(LockId(lock)))
+    waiting(py, |thread| thread.raw_lock(LockId(lock)))
 }
 
 #[pyfunction]
 fn unlock(py: Python<'_>, lock: u64) -> PyResult<()> {
-    waiting(py, |thread| thread.try_unlock(LockId(lock)))
+    waiting(py, |thread| thread.raw_unlock(LockId(lock)))
 }
 
 /// Sentences call the lock, or what it is, of this number by this name.
@@ -43,26 +43,26 @@ fn sem_post(py: Python<'_>, semaphore: u64) -> PyResult<()> {
 
 #[pyfunction]
 fn sem_wait(py: Python<'_>, semaphore: u64) -> PyResult<()> {
-    waiting(py, |thread| thread.try_sem_wait(SemaphoreId(semaphore)))
+    waiting(py, |thread| thread.checked_sem_wait(SemaphoreId(semaphore)))
 }
 
 #[pyfunction]
 fn sem_try_wait(py: Python<'_>, semaphore: u64) -> PyResult<bool> {
-    waiting(py, |thread| thread.try_sem_try_wait(SemaphoreId(semaphore)))
+    waiting(py, |thread| thread.checked_try_sem_wait(SemaphoreId(semaphore)))
 }
 
 #[pyfunction]
 fn cond_wait(py: Python<'_>, condition: u64, lock: u64) -> PyResult<()> {
-    waiting(py, |thread| thread.try_cond_wait(ConditionId(condition), LockId(lock)))
+    waiting(py, |thread| thread.raw_cond_wait(ConditionId(condition), LockId(lock)))
 }
 
 #[pyfunction]
 fn cond_notify(py: Python<'_>, condition: u64, all: bool) -> PyResult<()> {
     waiting(py, |thread| {
         if all {
-            thread.cond_broadcast(ConditionId(condition));
+            thread.cond_notify_all(ConditionId(condition));
         } else {
-            thread.cond_signal(ConditionId(condition));
+            thread.cond_notify_one(ConditionId(condition));
         }
         Ok(())
     })
@@ -71,14 +71,14 @@ fn cond_notify(py: Python<'_>, condition: u64, all: bool) -> PyResult<()> {
 #[pyfunction]
 fn rw_lock(py: Python<'_>, lock: u64, write: bool) -> PyResult<()> {
     waiting(py, |thread| match write {
-        true => thread.try_wr_lock(RwLockId(lock)),
-        false => thread.try_rd_lock(RwLockId(lock)),
+        true => thread.raw_write_lock(RwLockId(lock)),
+        false => thread.raw_read_lock(RwLockId(lock)),
     })
 }
 
 #[pyfunction]
 fn rw_unlock(py: Python<'_>, lock: u64) -> PyResult<()> {
-    waiting(py, |thread| thread.try_rw_unlock(RwLockId(lock)))
+    waiting(py, |thread| thread.raw_rw_unlock(RwLockId(lock)))
 }
 
 fn operator(py: Python<'_>, name: &str) -> PyResult<Operator> {
@@ -96,14 +96,14 @@ fn operator(py: Python<'_>, name: &str) -> PyResult<Operator> {
 #[pyfunction]
 fn reduce_i64(py: Python<'_>, operation: &str, mut values: Vec<i64>) -> PyResult<Vec<i64>> {
     let operator = operator(py, operation)?;
-    together(py, move |thread| thread.try_reduce_i64(operator, &mut values).map(|()| values))
+    together(py, move |thread| thread.checked_reduce_i64(operator, &mut values).map(|()| values))
 }
 
 /// Reduces numbers over all nodes.
 #[pyfunction]
 fn reduce_f64(py: Python<'_>, operation: &str, mut values: Vec<f64>) -> PyResult<Vec<f64>> {
     let operator = operator(py, operation)?;
-    together(py, move |thread| thread.try_reduce_f64(operator, &mut values).map(|()| values))
+    together(py, move |thread| thread.checked_reduce_f64(operator, &mut values).map(|()| values))
 }
 
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -7,15 +7,15 @@ use std::time::Instant;
 fn main() -> comem::Result<()> {
     let count: u64 = std::env::args().nth(1).map_or(10_000, |n| n.parse().expect("COUNT is a number"));
     let comem = comem::start()?;
-    let arrived = comem.array::<u64>(comem.threads())?;
+    let arrived = comem.object_array::<u64>(comem.threads())?;
     let begin = Instant::now();
-    comem.run(|t| {
+    comem.parallel(|t| {
         for round in 0..count {
             if round % 1000 == 0 {
                 // Now and then, look: nobody is behind after a barrier.
                 arrived.write(t, t.id(), round);
                 t.barrier();
-                assert!((0..t.count()).all(|i| arrived.read(t, i) >= round), "somebody had not arrived");
+                assert!((0..t.threads()).all(|i| arrived.read(t, i) >= round), "somebody had not arrived");
             }
             t.barrier();
         }

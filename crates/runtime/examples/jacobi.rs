@@ -11,10 +11,10 @@ fn main() -> comem::Result<()> {
     let n: usize = std::env::args().nth(1).map_or(1000, |n| n.parse().expect("SIZE is a number"));
     let comem = comem::start()?;
     let options = RegionOptions::default();
-    let a = comem.slice::<f64>(n * n, &options)?;
-    let xs = [comem.slice::<f64>(n, &options)?, comem.slice::<f64>(n, &options)?];
-    comem.run(|t| {
-        let mine = t.share(n);
+    let a = comem.page_slice::<f64>(n * n, &options)?;
+    let xs = [comem.page_slice::<f64>(n, &options)?, comem.page_slice::<f64>(n, &options)?];
+    comem.parallel(|t| {
+        let mine = t.split(n);
         for i in mine.clone() {
             (0..n).for_each(|j| a.set(i * n + j, if i == j { 2.0 * n as f64 } else { 1.0 }));
         }

@@ -33,7 +33,7 @@ fn main() -> comem::Result<()> {
     assert!(comem.nodes() == 3 && comem.threads() == 3, "three nodes of one thread each");
     let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
     let words = Words::new(&comem, units * STRIDE, &options);
-    comem.run(|t| {
+    comem.parallel(|t| {
         let mut took: [Vec<u64>; CASES.len()] = Default::default();
         for round in 1..=rounds as u64 {
             one_round(t, words, units, round, &mut took);

@@ -17,10 +17,10 @@ const WANTED: LockId = LockId(1 << 20);
 fn main() -> comem::Result<()> {
     let rounds: u64 = std::env::args().nth(1).map_or(100, |n| n.parse().expect("ROUNDS is a number"));
     let comem = comem::start()?;
-    let sum = comem.var::<u64>()?;
+    let sum = comem.object_var::<u64>()?;
     let own = |node: usize, number: u64| LockId((2 + node as u64) * (1 << 20) + number);
     let node = comem.node();
-    comem.run(|t| {
+    comem.parallel(|t| {
         say(&comem, "a lock that was here last, and nobody else wants", || {
             let mut each: Vec<f64> = (0..10).map(|_| per_lock(t, TIMES, |n| own(node, n % 8), || ())).collect();
             t.barrier();
@@ -41,7 +41,7 @@ fn main() -> comem::Result<()> {
             median(&mut each)
         });
         // All sections of all nodes, one after the other.
-        let sections = (TIMES * t.count() as u64) as f64;
+        let sections = (TIMES * t.threads() as u64) as f64;
         say(&comem, "one lock that all take again and again", || {
             let took = TIMES as f64 * per_lock(t, TIMES, |_| WANTED, || t.barrier());
             took / sections
@@ -51,7 +51,7 @@ fn main() -> comem::Result<()> {
             (0..TIMES).for_each(|_| t.locked(WANTED, || sum.write(t, sum.read(t) + 1)));
             t.barrier();
             let took = begin.elapsed().as_secs_f64() * 1e6;
-            assert_eq!(sum.read(t), TIMES * t.count() as u64, "increments were lost");
+            assert_eq!(sum.read(t), TIMES * t.threads() as u64, "increments were lost");
             took / sections
         });
     });

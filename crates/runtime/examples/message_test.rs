@@ -9,8 +9,8 @@ fn main() -> comem::Result<()> {
     let count: u64 = std::env::args().nth(1).map_or(1_000_000, |n| n.parse().expect("COUNT is a number"));
     let comem = comem::start()?;
     let begin = Instant::now();
-    comem.run(|t| {
-        let next = (t.id() + 1) % t.count();
+    comem.parallel(|t| {
+        let next = (t.id() + 1) % t.threads();
         let mut seen = vec![0_u64; count.div_ceil(64) as usize];
         let mut missing = count;
         let mut take = |bytes: Vec<u8>| {

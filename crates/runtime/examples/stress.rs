@@ -2,7 +2,7 @@
 //!
 //! `stress [ROUNDS]`; exits with an error when anything is lost.
 
-use comem::{FlagId, LockId, Operator, Options};
+use comem::{FlagId, LockId, ObjectOptions, Operator};
 
 type Wide = [u64; 4];
 
@@ -10,11 +10,14 @@ fn main() -> comem::Result<()> {
     let rounds: usize = std::env::args().nth(1).map_or(100, |r| r.parse().expect("ROUNDS is a number"));
     let comem = comem::start()?;
     let threads = comem.threads();
-    let counters = comem.array_with::<u32>(16, &Options { unit_elements: 1, ..Options::default() })?;
-    let neighbours = comem.array_with::<u64>(threads, &Options { unit_elements: 4, ..Options::default() })?;
-    let wide = comem.array::<Wide>(4)?;
-    let field = comem.array_with::<i32>(64 * threads, &Options { unit_elements: 48, ..Options::default() })?;
-    comem.run(|t| {
+    let counters =
+        comem.object_array_with::<u32>(16, &ObjectOptions { unit_elements: 1, ..ObjectOptions::default() })?;
+    let neighbours =
+        comem.object_array_with::<u64>(threads, &ObjectOptions { unit_elements: 4, ..ObjectOptions::default() })?;
+    let wide = comem.object_array::<Wide>(4)?;
+    let field = comem
+        .object_array_with::<i32>(64 * threads, &ObjectOptions { unit_elements: 48, ..ObjectOptions::default() })?;
+    comem.parallel(|t| {
         for round in 0..rounds {
             // Counters under locks: no increment may be lost.
             for lock in 0..4 {

@@ -2,12 +2,12 @@
 
 fn main() -> comem::Result<()> {
     let comem = comem::start()?;
-    let sums = comem.array::<i64>(comem.threads())?;
-    comem.run(|t| {
-        sums.write(t, t.id(), t.share(1_000_000).map(|i| i as i64).sum());
+    let sums = comem.object_array::<i64>(comem.threads())?;
+    comem.parallel(|t| {
+        sums.write(t, t.id(), t.split(1_000_000).map(|i| i as i64).sum());
         t.barrier();
         if t.id() == 0 {
-            let total: i64 = (0..t.count()).map(|i| sums.read(t, i)).sum();
+            let total: i64 = (0..t.threads()).map(|i| sums.read(t, i)).sum();
             println!("{total}");
         }
     });

@@ -1,7 +1,7 @@
 //! Typed shared arrays: what Rust programs use.
 
 use crate::error::{Error, Result};
-use crate::object::{Object, Options};
+use crate::object::{Object, ObjectOptions};
 use crate::thread::Thread;
 use comem_memory::guard::WRITE;
 use std::marker::PhantomData;
@@ -36,7 +36,7 @@ unsafe impl<T: Element, const N: usize> Element for [T; N] {}
 /// sequentially consistent (DSM/IP, section 3.1). Element types wider than eight bytes are accessed under a lock of
 /// their unit.
 #[derive(Debug)]
-pub struct SharedArray<T: Element> {
+pub struct ObjectArray<T: Element> {
     data: *mut T,
     permissions: *const u8,
     len: usize,
@@ -46,21 +46,21 @@ pub struct SharedArray<T: Element> {
 
 // SAFETY: the pointers lead into the object's memory, which `object` keeps alive; all access is through atomics
 // or under the unit's lock.
-unsafe impl<T: Element> Send for SharedArray<T> {}
+unsafe impl<T: Element> Send for ObjectArray<T> {}
 // SAFETY: as above.
-unsafe impl<T: Element> Sync for SharedArray<T> {}
+unsafe impl<T: Element> Sync for ObjectArray<T> {}
 
-impl<T: Element> Clone for SharedArray<T> {
+impl<T: Element> Clone for ObjectArray<T> {
     fn clone(&self) -> Self {
-        SharedArray { object: self.object.clone(), ..*self }
+        ObjectArray { object: self.object.clone(), ..*self }
     }
 }
 
-impl<T: Element> SharedArray<T> {
+impl<T: Element> ObjectArray<T> {
     const IS_WORD: bool = size_of::<T>().is_power_of_two() && size_of::<T>() <= 8;
 
-    pub(crate) fn new(object: Arc<Object>) -> SharedArray<T> {
-        SharedArray {
+    pub(crate) fn new(object: Arc<Object>) -> ObjectArray<T> {
+        ObjectArray {
             data: object.segments.data().cast(),
             permissions: object.segments.permissions(),
             len: object.segments.len(),
@@ -273,15 +273,15 @@ impl Drop for Lent<'_> {
 
 /// One shared value.
 #[derive(Debug)]
-pub struct SharedVar<T: Element>(SharedArray<T>);
+pub struct ObjectVar<T: Element>(ObjectArray<T>);
 
-impl<T: Element> Clone for SharedVar<T> {
+impl<T: Element> Clone for ObjectVar<T> {
     fn clone(&self) -> Self {
-        SharedVar(self.0.clone())
+        ObjectVar(self.0.clone())
     }
 }
 
-impl<T: Element> SharedVar<T> {
+impl<T: Element> ObjectVar<T> {
     /// Reads the value.
     #[inline(always)]
     pub fn read(&self, thread: &Thread) -> T {
@@ -294,45 +294,32 @@ impl<T: Element> SharedVar<T> {
     }
 }
 
-/// A shared 32-bit integer, as the paper names it.
-pub type SharedInt = SharedVar<i32>;
-/// A shared single-precision number.
-pub type SharedFloat = SharedVar<f32>;
-/// A shared double-precision number.
-pub type SharedDouble = SharedVar<f64>;
-/// A shared array of 32-bit integers.
-pub type SharedIntArray = SharedArray<i32>;
-/// A shared array of single-precision numbers.
-pub type SharedFloatArray = SharedArray<f32>;
-/// A shared array of double-precision numbers.
-pub type SharedDoubleArray = SharedArray<f64>;
-
 impl crate::Comem {
     /// Makes a shared array of `len` elements, all zero. Every node must call it, in the same order, with the same
     /// arguments, from its main thread.
     ///
     /// # Errors
     /// When the shape is impossible, when memory runs out, or when nodes disagree.
-    pub fn array<T: Element>(&self, len: usize) -> Result<SharedArray<T>> {
-        self.array_with(len, &Options::default())
+    pub fn object_array<T: Element>(&self, len: usize) -> Result<ObjectArray<T>> {
+        self.object_array_with(len, &ObjectOptions::default())
     }
 
-    /// As [`Comem::array`](crate::Comem::array), with options.
+    /// As [`Comem::object_array`](crate::Comem::object_array), with options.
     ///
     /// # Errors
     /// As there.
-    pub fn array_with<T: Element>(&self, len: usize, options: &Options) -> Result<SharedArray<T>> {
+    pub fn object_array_with<T: Element>(&self, len: usize, options: &ObjectOptions) -> Result<ObjectArray<T>> {
         if size_of::<T>() == 0 {
             return Err(Error::Argument("an element must have at least one byte".to_string()));
         }
-        Ok(SharedArray::new(self.create(size_of::<T>(), len, options)?))
+        Ok(ObjectArray::new(self.create(size_of::<T>(), len, options)?))
     }
 
-    /// Makes a shared value, zero at first; to be called as [`Comem::array`](crate::Comem::array).
+    /// Makes a shared value, zero at first; to be called as [`Comem::object_array`](crate::Comem::object_array).
     ///
     /// # Errors
     /// As there.
-    pub fn var<T: Element>(&self) -> Result<SharedVar<T>> {
-        Ok(SharedVar(self.array(1)?))
+    pub fn object_var<T: Element>(&self) -> Result<ObjectVar<T>> {
+        Ok(ObjectVar(self.object_array(1)?))
     }
 }

@@ -13,7 +13,7 @@
 //! core of whoever sent something, another node's thread; it answered there, and then looked for more for a while, and
 //! the one that had asked could not see the answer before that was over.
 
-use crate::thread::share;
+use crate::thread::split;
 use comem_protocol::time::Time;
 use std::cell::Cell;
 use std::mem::{MaybeUninit, size_of};
@@ -76,7 +76,7 @@ fn core() -> Option<usize> {
 /// The share of node `place` among `nodes` on a host; `None` where `threads` of each do not fit.
 pub fn share_of(cores: &[usize], place: usize, nodes: usize, threads: usize) -> Option<&[usize]> {
     let fit = place < nodes && nodes.checked_mul(threads).is_some_and(|all| 0 < all && all <= cores.len());
-    fit.then(|| &cores[share(cores.len(), place, nodes)])
+    fit.then(|| &cores[split(cores.len(), place, nodes)])
 }
 
 /// Keeps the calling thread, and what it will start, on these cores.
@@ -106,7 +106,7 @@ pub(crate) struct CpuSet {
 impl CpuSet {
     /// Of a node's share of the allowed cores, the part of thread `index` of `threads`.
     pub(crate) fn of(share_of_node: &[usize], allowed: &[usize], index: usize, threads: usize) -> CpuSet {
-        let cores = share_of_node[share(share_of_node.len(), index % threads, threads)].to_vec();
+        let cores = share_of_node[split(share_of_node.len(), index % threads, threads)].to_vec();
         CpuSet { cores, allowed: allowed.to_vec(), moved: Cell::new(None) }
     }
 

@@ -130,6 +130,15 @@ impl CollectiveGate {
         may
     }
 
+    /// Begins a critical section, unless that would have to wait; whether it did.
+    pub(crate) fn begin_at_once(&self, slot: Slot) -> bool {
+        let begun = self.begin(slot, Entry::Lock);
+        if !begun {
+            self.state.lock().waiting.retain(|waiting| *waiting != slot);
+        }
+        begun
+    }
+
     /// It is over; gives who must be roused.
     #[must_use]
     fn end(&self, slot: Slot) -> Option<Slot> {

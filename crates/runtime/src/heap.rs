@@ -1,12 +1,13 @@
 //! Shared memory for ordinary loads and stores: allocated here, at the same address on every node.
 //!
 //! ```no_run
-//! use comem::heap::{RegionOptions, SharedSlice};
+//! use comem::PageSlice;
+//! use comem::heap::RegionOptions;
 //!
 //! let comem = comem::start()?;
-//! let grid: SharedSlice<f64> = comem.slice(1 << 20, &RegionOptions::default())?;
-//! comem.run(|t| {
-//!     for i in t.share(grid.len()) {
+//! let grid: PageSlice<f64> = comem.page_slice(1 << 20, &RegionOptions::default())?;
+//! comem.parallel(|t| {
+//!     for i in t.split(grid.len()) {
 //!         grid.set(i, i as f64);
 //!     }
 //!     t.barrier();
@@ -24,7 +25,9 @@ pub use comem_derive::Plain;
 pub use comem_protocol::coherence::pages::PageEngine;
 #[doc(hidden)]
 pub use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op};
-pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUN_LENGTHS_MAX};
+pub use comem_protocol::coherence::pages::region::Homes;
+#[doc(hidden)]
+pub use comem_protocol::coherence::pages::region::{Dealt, RUN_LENGTHS_MAX};
 
 use crate::Comem;
 use crate::error::{Error, Result};
@@ -115,24 +118,24 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 /// A slice in shared memory. A copy of the handle means the same memory, on every node.
 #[derive(Debug)]
-pub struct SharedSlice<T> {
+pub struct PageSlice<T> {
     start: *mut T,
     len: usize,
     what: PhantomData<T>,
 }
 
-impl<T> Clone for SharedSlice<T> {
+impl<T> Clone for PageSlice<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<T> Copy for SharedSlice<T> {}
+impl<T> Copy for PageSlice<T> {}
 // SAFETY: the memory is shared by design; who may access what when is the program's synchronisation.
-unsafe impl<T: Plain> Send for SharedSlice<T> {}
+unsafe impl<T: Plain> Send for PageSlice<T> {}
 // SAFETY: as above.
-unsafe impl<T: Plain> Sync for SharedSlice<T> {}
+unsafe impl<T: Plain> Sync for PageSlice<T> {}
 
-impl<T: Plain> SharedSlice<T> {
+impl<T: Plain> PageSlice<T> {
     /// How many elements there are.
     pub fn len(&self) -> usize {
         self.len
@@ -178,13 +181,13 @@ impl<T: Plain> SharedSlice<T> {
     /// # Panics
     /// When the range leaves the slice.
     #[track_caller]
-    pub fn part(&self, range: Range<usize>) -> SharedSlice<T> {
+    pub fn part(&self, range: Range<usize>) -> PageSlice<T> {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} is outside of {} elements", self.len);
         // SAFETY: within the allocation, or one behind its end.
-        SharedSlice { start: unsafe { self.start.add(range.start) }, len: range.len(), what: PhantomData }
+        PageSlice { start: unsafe { self.start.add(range.start) }, len: range.len(), what: PhantomData }
     }
 
-    /// The elements' values, in order, each read as [`SharedSlice::get`] reads it when its turn comes.
+    /// The elements' values, in order, each read as [`PageSlice::get`] reads it when its turn comes.
     pub fn iter(&self) -> Iter<T> {
         Iter { slice: *self, range: 0..self.len }
     }
@@ -233,18 +236,18 @@ impl<T: Plain> SharedSlice<T> {
     }
 }
 
-/// One element of a [`SharedSlice`], which `slice[index]` gives: `grid[i].set(grid[i - 1].get() + 1.0)`.
+/// One element of a [`PageSlice`], which `slice[index]` gives: `grid[i].set(grid[i - 1].get() + 1.0)`.
 ///
 /// It is a place and not a value, because other threads and nodes may store there as long as it is in use: a `&T`
 /// would promise that nobody does.
 #[repr(transparent)]
-pub struct SharedCell<T>(std::cell::UnsafeCell<T>);
+pub struct PageCell<T>(std::cell::UnsafeCell<T>);
 
 // SAFETY: as for the slice.
-unsafe impl<T: Plain> Sync for SharedCell<T> {}
+unsafe impl<T: Plain> Sync for PageCell<T> {}
 
-impl<T: Plain> SharedCell<T> {
-    /// The value, read as [`SharedSlice::get`] does.
+impl<T: Plain> PageCell<T> {
+    /// The value, read as [`PageSlice::get`] does.
     #[inline]
     pub fn get(&self) -> T {
         // SAFETY: a place within an allocation; a fault brings the page. Volatile, because other threads and nodes may
@@ -266,18 +269,18 @@ impl<T: Plain> SharedCell<T> {
     }
 }
 
-impl<T: Plain + std::fmt::Debug> std::fmt::Debug for SharedCell<T> {
+impl<T: Plain + std::fmt::Debug> std::fmt::Debug for PageCell<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.get().fmt(f)
     }
 }
 
-impl<T: Plain> std::ops::Index<usize> for SharedSlice<T> {
-    type Output = SharedCell<T>;
+impl<T: Plain> std::ops::Index<usize> for PageSlice<T> {
+    type Output = PageCell<T>;
 
     #[inline]
     #[track_caller]
-    fn index(&self, index: usize) -> &SharedCell<T> {
+    fn index(&self, index: usize) -> &PageCell<T> {
         assert!(index < self.len, "index {index} is outside of {} elements", self.len);
         // SAFETY: within the allocation. The cell says no more of the memory than a pointer does, so others may store
         // there meanwhile.
@@ -285,10 +288,10 @@ impl<T: Plain> std::ops::Index<usize> for SharedSlice<T> {
     }
 }
 
-/// The values of a [`SharedSlice`], in order.
+/// The values of a [`PageSlice`], in order.
 #[derive(Clone, Debug)]
 pub struct Iter<T> {
-    slice: SharedSlice<T>,
+    slice: PageSlice<T>,
     range: Range<usize>,
 }
 
@@ -314,7 +317,7 @@ impl<T: Plain> DoubleEndedIterator for Iter<T> {
 impl<T: Plain> ExactSizeIterator for Iter<T> {}
 impl<T: Plain> std::iter::FusedIterator for Iter<T> {}
 
-impl<T: Plain> IntoIterator for SharedSlice<T> {
+impl<T: Plain> IntoIterator for PageSlice<T> {
     type Item = T;
     type IntoIter = Iter<T>;
     fn into_iter(self) -> Iter<T> {
@@ -322,7 +325,7 @@ impl<T: Plain> IntoIterator for SharedSlice<T> {
     }
 }
 
-impl<T: Plain> IntoIterator for &SharedSlice<T> {
+impl<T: Plain> IntoIterator for &PageSlice<T> {
     type Item = T;
     type IntoIter = Iter<T>;
     fn into_iter(self) -> Iter<T> {
@@ -346,7 +349,7 @@ macro_rules! atomics {
             T::of_bits64(self.atomic(t, index, Op::$op, (operand.to_bits64(), 0), true))
         }
 
-        #[doc = concat!("As [`SharedSlice::", stringify!($ordered), "`], but says nothing about other memory: one request and one reply at most, and no write")]
+        #[doc = concat!("As [`PageSlice::", stringify!($ordered), "`], but says nothing about other memory: one request and one reply at most, and no write")]
         /// notices.
         #[track_caller]
         pub fn $relaxed(&self, t: &Thread, index: usize, operand: T) -> T {
@@ -356,7 +359,7 @@ macro_rules! atomics {
 }
 
 /// Atomic operations between all threads of all nodes, under every engine.
-impl<T: Word> SharedSlice<T> {
+impl<T: Word> PageSlice<T> {
     atomics! {
         /// Adds to an element; integers wrap.
         fetch_add, fetch_add_relaxed: Add;
@@ -377,7 +380,7 @@ impl<T: Word> SharedSlice<T> {
     }
 
     /// Stores `new` if the element holds `expected`, bit by bit. Gives what it held; ordered as
-    /// [`SharedSlice::fetch_add`].
+    /// [`PageSlice::fetch_add`].
     ///
     /// # Panics
     /// When there is no such element.
@@ -387,7 +390,7 @@ impl<T: Word> SharedSlice<T> {
         T::of_bits64(self.atomic(t, index, Op::CompareExchange, bits, true))
     }
 
-    /// As [`SharedSlice::compare_exchange`], unordered.
+    /// As [`PageSlice::compare_exchange`], unordered.
     ///
     /// # Panics
     /// When there is no such element.
@@ -397,7 +400,7 @@ impl<T: Word> SharedSlice<T> {
         T::of_bits64(self.atomic(t, index, Op::CompareExchange, bits, false))
     }
 
-    /// The element as atomic operations have left it, unordered. (A plain [`SharedSlice::get`] may be as old as this
+    /// The element as atomic operations have left it, unordered. (A plain [`PageSlice::get`] may be as old as this
     /// node's last acquire.)
     ///
     /// # Panics
@@ -411,7 +414,7 @@ impl<T: Word> SharedSlice<T> {
     fn atomic(&self, t: &Thread, index: usize, op: Op, (operand, expected): (u64, u64), ordered: bool) -> u64 {
         assert!(index < self.len, "index {index} is outside of {} elements", self.len);
         let address = self.start.wrapping_add(index).expose_provenance();
-        t.must(t.try_atomic(address, Atomic { kind: T::KIND, op, operand, expected }, ordered))
+        t.must(t.raw_atomic(address, Atomic { kind: T::KIND, op, operand, expected }, ordered))
     }
 }
 
@@ -488,13 +491,13 @@ impl Comem {
     /// # Errors
     /// As for [`Comem::alloc_all`].
     #[track_caller]
-    pub fn slice<T: Plain>(&self, len: usize, options: &RegionOptions) -> Result<SharedSlice<T>> {
+    pub fn page_slice<T: Plain>(&self, len: usize, options: &RegionOptions) -> Result<PageSlice<T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| {
             Error::Argument(format!("{len} elements of {} bytes are more than an address space holds", size_of::<T>()))
         })?;
         let alignment = options.alignment.max(align_of::<T>());
         let start = self.alloc_all(bytes, &RegionOptions { alignment, ..options.clone() })?.cast();
-        Ok(SharedSlice { start, len, what: PhantomData })
+        Ok(PageSlice { start, len, what: PhantomData })
     }
 
     /// Allocates memory for one structure among many: small pieces share regions of their node, so that each costs no
@@ -524,9 +527,9 @@ impl Comem {
 
     /// Gives memory back, from any node. What was allocated together is freed by every node.
     ///
-    /// A [`SharedSlice`] of it has nothing left to show: what is read through it may be 0, or of what was allocated
+    /// A [`PageSlice`] of it has nothing left to show: what is read through it may be 0, or of what was allocated
     /// there since, and an access may end the program with the region's name. Slices of its memory
-    /// ([`SharedSlice::as_slice`], [`SharedSlice::part_mut`]) must be gone by then.
+    /// ([`PageSlice::as_slice`], [`PageSlice::part_mut`]) must be gone by then.
     ///
     /// # Errors
     /// When no allocation begins there, or it was freed already.
@@ -553,7 +556,7 @@ impl Comem {
     ///
     /// # Errors
     /// When the address is in no region.
-    pub fn readonly(&self, pointer: *const u8) -> Result<()> {
+    pub fn freeze(&self, pointer: *const u8) -> Result<()> {
         let known = self.region(pointer)?;
         if known.region.cut_up {
             return Ok(());
@@ -576,7 +579,7 @@ impl Comem {
     ///
     /// # Errors
     /// When the range is not allocated.
-    pub fn touch(&self, pointer: *const u8, bytes: usize, write: bool) -> Result<()> {
+    pub fn prefetch(&self, pointer: *const u8, bytes: usize, write: bool) -> Result<()> {
         self.current()?.touch(self.shared()?, pointer.addr(), bytes, write)
     }
 
@@ -618,7 +621,7 @@ impl Comem {
         let Some(page) = shared.page_of(pointer.addr()) else { return Ok(None) };
         if shared.table.find(page).is_none() {
             // Another node's region, of which this one has yet to hear.
-            self.touch(pointer, 1, false)?;
+            self.prefetch(pointer, 1, false)?;
         }
         Ok(Some(self.region(pointer)?.region.engine))
     }

@@ -3,12 +3,12 @@
 //!
 //! ```no_run
 //! let comem = comem::start()?;
-//! let sums = comem.array::<i64>(comem.threads())?;
-//! comem.run(|t| {
-//!     sums.write(t, t.id(), t.share(1_000_000).map(|i| i as i64).sum());
+//! let sums = comem.object_array::<i64>(comem.threads())?;
+//! comem.parallel(|t| {
+//!     sums.write(t, t.id(), t.split(1_000_000).map(|i| i as i64).sum());
 //!     t.barrier();
 //!     if t.id() == 0 {
-//!         let total: i64 = (0..t.count()).map(|i| sums.read(t, i)).sum();
+//!         let total: i64 = (0..t.threads()).map(|i| sums.read(t, i)).sum();
 //!         println!("{total}");
 //!     }
 //! });
@@ -68,10 +68,7 @@ mod waiter;
 mod watch;
 mod write_combining;
 
-pub use array::{
-    Element, SharedArray, SharedDouble, SharedDoubleArray, SharedFloat, SharedFloatArray, SharedInt, SharedIntArray,
-    SharedVar,
-};
+pub use array::{Element, ObjectArray, ObjectVar};
 #[doc(hidden)]
 pub use comem_net::threads;
 pub use comem_protocol::coherence::Engine;
@@ -82,14 +79,16 @@ pub use comem_protocol::sync::rwlock::RwLockId;
 pub use comem_protocol::sync::semaphore::SemaphoreId;
 pub use comem_protocol::sync::subset_barrier::SubsetBarrierId;
 pub use error::{Error, Result};
-pub use object::{Object, Options, Placement};
-pub use thread::{Thread, share};
+pub use heap::{Homes, PageSlice};
+pub use object::ObjectOptions;
+pub use thread::{LockGuard, ReadGuard, Thread, WriteGuard, split};
 
 use comem_memory::pages::fault::uncancelled;
 use comem_protocol::coherence::checksum;
 use comem_protocol::ids::Slot;
 use comem_protocol::wire::message::Collective;
 use node::Node;
+use object::Object;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -387,23 +386,23 @@ impl Comem {
     }
 
     /// Runs `f` in every application thread of this node, the calling (main) thread included, and returns when all
-    /// have finished. Where [`Comem::try_run`] fails the node ends.
+    /// have finished. Where [`Comem::checked_parallel`] fails the node ends.
     ///
     /// # Panics
     /// When `f` panics and the node has one thread. A node of several ends, since the others may wait for that one.
-    pub fn run<F: Fn(&Thread) + Sync>(&self, f: F) {
-        self.try_run(f).unwrap_or_else(|error| self.end_with(&error));
+    pub fn parallel<F: Fn(&Thread) + Sync>(&self, f: F) {
+        self.checked_parallel(f).unwrap_or_else(|error| self.end_with(&error));
     }
 
-    /// As [`Comem::run`].
+    /// As [`Comem::parallel`].
     ///
     /// # Errors
     /// When a place that one of these threads would have is that of another thread, which has used Comem and has not
     /// ended (idle threads of OpenMP are ended for that); within such a function, when all of them run.
     ///
     /// # Panics
-    /// As [`Comem::run`]. When a thread cannot be started the node ends, too: those that have been wait for it.
-    pub fn try_run<F: Fn(&Thread) + Sync>(&self, f: F) -> Result<()> {
+    /// As [`Comem::parallel`]. When a thread cannot be started the node ends, too: those that have been wait for it.
+    pub fn checked_parallel<F: Fn(&Thread) + Sync>(&self, f: F) -> Result<()> {
         let main = self.current()?;
         if RUNS_ITS_PART.get() {
             return Err(Error::RunsAlready);
@@ -453,7 +452,7 @@ impl Comem {
     }
 
     /// Makes an untyped shared object; collective.
-    pub(crate) fn create(&self, element: usize, len: usize, options: &Options) -> Result<Arc<Object>> {
+    pub(crate) fn create(&self, element: usize, len: usize, options: &ObjectOptions) -> Result<Arc<Object>> {
         let object = self.node.make_object(element, len, options)?;
         if object.engine == Engine::Direct && self.nodes() > 1 && len > 0 {
             self.lay_in_lines(&object, options)?;
@@ -463,14 +462,14 @@ impl Comem {
             object.id.0,
             object.segments.unit_elements(),
             object.engine,
-            options.placement
+            options.homes
         );
         self.current()?.collective(Collective::create(checksum(shape.as_bytes())), &[], |_| ())?;
         Ok(object)
     }
 
     /// Gives an object under `direct` its part of lines memory.
-    fn lay_in_lines(&self, object: &Object, options: &Options) -> Result<()> {
+    fn lay_in_lines(&self, object: &Object, options: &ObjectOptions) -> Result<()> {
         let shape = object.shape(options.unit_elements, self.node.config.unit_bytes);
         let (bytes, homes) = shape.region().ok_or_else(|| {
             Error::Argument(format!(

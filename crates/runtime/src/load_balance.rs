@@ -18,23 +18,23 @@ impl Thread {
     ///
     /// # Errors that end the node
     /// When another node makes a different collective call.
-    pub fn share_weighted(&self, total: usize) -> Range<usize> {
-        self.must(self.try_share_weighted(total))
+    pub fn split_weighted(&self, total: usize) -> Range<usize> {
+        self.must(self.checked_split_weighted(total))
     }
 
-    /// As [`Thread::share_weighted`].
+    /// As [`Thread::split_weighted`].
     ///
     /// # Errors
     /// When another node makes a different collective call.
-    pub fn try_share_weighted(&self, total: usize) -> Result<Range<usize>> {
+    pub fn checked_split_weighted(&self, total: usize) -> Result<Range<usize>> {
         let busy = self.busy_ns();
         let speed = match LAST.get() {
             Some((things, since)) if things > 0 && busy > since => things as f64 / (busy - since) as f64,
             _ => 0.0,
         };
-        let mut speeds = vec![0.0; self.count()];
+        let mut speeds = vec![0.0; self.threads()];
         speeds[self.id()] = speed;
-        self.try_reduce_f64(Operator::Sum, &mut speeds)?;
+        self.checked_reduce_f64(Operator::Sum, &mut speeds)?;
         let range = split(total, &speeds, self.id());
         LAST.set(Some((range.len(), self.busy_ns())));
         Ok(range)
@@ -44,7 +44,7 @@ impl Thread {
 /// Part `index` of `total` divided in proportion to `speeds`; equally while any speed is unknown (zero).
 fn split(total: usize, speeds: &[f64], index: usize) -> Range<usize> {
     if speeds.iter().any(|s| *s <= 0.0 || !s.is_finite()) {
-        return crate::share(total, index, speeds.len());
+        return crate::split(total, index, speeds.len());
     }
     let sum: f64 = speeds.iter().sum();
     let edge = |upto: usize| {

@@ -153,11 +153,16 @@ impl Node {
         let Some(wanted) = wanted else { return };
         self.counters(slot).lock_turns.add(1);
         if !wanted.is_empty() {
-            let mut local = LocalNode { node: self, answers: slot, roused: None, user: None };
-            let mut out = Outbox::new();
-            route::prefetch_tokens(&mut local, self.me(), Self::caller(slot), &wanted, &mut out);
-            self.flush(slot, &mut out);
+            self.request_tokens(slot, &wanted);
         }
+    }
+
+    /// Asks for tokens that no thread waits for; they rest here when they have come.
+    pub(crate) fn request_tokens(&self, slot: Slot, locks: &[LockId]) {
+        let mut local = LocalNode { node: self, answers: slot, roused: None, user: None };
+        let mut out = Outbox::new();
+        route::prefetch_tokens(&mut local, self.me(), Self::caller(slot), locks, &mut out);
+        self.flush(slot, &mut out);
     }
 
     /// A barrier has opened: takes in what came from beyond it.

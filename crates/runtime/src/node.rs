@@ -16,7 +16,7 @@ use crate::lock_schedule::Schedule;
 use crate::locks::{Held, LockTables};
 use crate::mutex::{Mutex, RwLock};
 use crate::names::Named;
-use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
+use crate::object::{Object, ObjectOptions, UNIT_BYTES_MAX, UnitHomes, automatic_unit};
 use crate::service::SpinBudget;
 use crate::shared::Shared;
 use crate::shared::consistency::msi_pages;
@@ -32,6 +32,7 @@ use comem_net::Backbone;
 use comem_net::clock::Clock;
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
 use comem_protocol::node::route::{NodeState, Origin};
@@ -554,7 +555,7 @@ impl Node {
     }
 
     /// Makes an object's memory here; the caller sees to it that all nodes do the same.
-    pub(crate) fn make_object(&self, element: usize, len: usize, options: &Options) -> Result<Arc<Object>> {
+    pub(crate) fn make_object(&self, element: usize, len: usize, options: &ObjectOptions) -> Result<Arc<Object>> {
         let bytes = element.checked_mul(len).filter(|b| *b <= isize::MAX as usize / 2);
         let Some(bytes) = bytes else {
             return Err(Error::Argument(format!(
@@ -576,7 +577,11 @@ impl Node {
                 "a unit of {unit} elements of {element} bytes is larger than {UNIT_BYTES_MAX} bytes; choose fewer elements"
             )));
         }
-        if let Placement::On(node) = options.placement
+        if UnitHomes::of(&options.homes).is_none() {
+            let what = "units of objects have their homes in blocks, in turn, or on one node; others are for pages";
+            return Err(Error::Argument(what.to_string()));
+        }
+        if let Homes::On(node) = options.homes
             && node.index() >= self.nodes
         {
             return Err(Error::Argument(format!("there is no {node}; the job has {} nodes", self.nodes)));
@@ -587,7 +592,7 @@ impl Node {
         };
         let unit = match engine {
             Engine::Direct if len > 0 => {
-                let placed = (options.placement, self.nodes);
+                let placed = (UnitHomes::of(&options.homes).unwrap_or_default(), self.nodes);
                 Shape::new((element, len), options.unit_elements, self.config.unit_bytes, placed).unit_elements
             }
             _ => unit,

@@ -4,6 +4,7 @@ use crate::inline::objects::{Lined, Shape};
 use crate::mutex::{Mutex, RwLock};
 use comem_memory::{Segments, StoreGuard, UnitView};
 use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::coherence::{Context, Engine, Permission, UnitMemory};
 use comem_protocol::ids::{NodeId, ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
@@ -17,9 +18,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Largest unit: it must fit one message at the smallest usual path MTU (255 fragments of about 1,400 bytes).
 pub const UNIT_BYTES_MAX: usize = 256 * 1024;
 
-/// Which nodes are home to an object's units (under `owner`: own them).
+/// Those [`Homes`] that an object's units can have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Placement {
+pub(crate) enum UnitHomes {
     /// Consecutive runs of units, one for each node.
     #[default]
     Block,
@@ -29,19 +30,38 @@ pub enum Placement {
     On(NodeId),
 }
 
+impl UnitHomes {
+    /// `None` for homes that only pages have.
+    pub(crate) fn of(homes: &Homes) -> Option<UnitHomes> {
+        match homes {
+            Homes::Block | Homes::Automatic => Some(UnitHomes::Block),
+            Homes::Cyclic(units) => Some(UnitHomes::Cyclic(*units)),
+            Homes::On(node) => Some(UnitHomes::On(*node)),
+            Homes::FirstTouch | Homes::StartingOn(_) | Homes::Claimed | Homes::Dealt(_) => None,
+        }
+    }
+}
+
 /// How an object is shared; the default suits most.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
+#[derive(Clone, Debug)]
+pub struct ObjectOptions {
     /// Elements in a coherence unit; 0 lets Comem choose, so that a unit's message fills about one datagram but every
     /// node has several units. Under the engine `direct` a unit has 64 to 2048 bytes: of what is asked for as many
     /// elements as fit, and of 0 as many as fit the job's unit (`--unit-bytes`).
     pub unit_elements: usize,
     /// The engine; `None` takes the job's.
     pub engine: Option<Engine>,
-    /// Where the homes are.
-    pub placement: Placement,
+    /// Which nodes are home to the units (under `owner`: own them): [`Homes::Block`], which is automatic, too,
+    /// [`Homes::Cyclic`] (so many units to each node in turn) or [`Homes::On`]; pages alone have others.
+    pub homes: Homes,
     /// A name for reports.
     pub label: Option<String>,
+}
+
+impl Default for ObjectOptions {
+    fn default() -> ObjectOptions {
+        ObjectOptions { unit_elements: 0, engine: None, homes: Homes::Automatic, label: None }
+    }
 }
 
 /// A shared object.
@@ -63,7 +83,7 @@ pub struct Object {
     wanted: Mutex<BTreeSet<u32>>,
     /// How many those are, to look at without the lock.
     wanted_count: AtomicUsize,
-    placement: Placement,
+    homes: UnitHomes,
     nodes: usize,
     me: NodeId,
     /// Where the elements are under `direct`, once there is memory for them; in a job of one node they are in the
@@ -88,7 +108,7 @@ impl Object {
         id: ObjectId,
         shape: (usize, usize, usize),
         engine: Engine,
-        options: &Options,
+        options: &ObjectOptions,
         (me, nodes): (NodeId, usize),
         guard: &StoreGuard,
     ) -> io::Result<Object> {
@@ -105,7 +125,7 @@ impl Object {
             lent: RwLock::default(),
             wanted: Mutex::default(),
             wanted_count: AtomicUsize::new(0),
-            placement: options.placement,
+            homes: UnitHomes::of(&options.homes).unwrap_or_default(),
             nodes,
             me,
             lined: OnceLock::new(),
@@ -137,10 +157,10 @@ impl Object {
     /// The node that is home to a unit.
     pub fn home_of(&self, unit: u32) -> NodeId {
         let (units, nodes) = (self.segments.units().max(1) as u64, self.nodes as u64);
-        match self.placement {
-            Placement::Block => NodeId((u64::from(unit) * nodes / units) as u16),
-            Placement::Cyclic(k) => NodeId((u64::from(unit / k.max(1)) % nodes) as u16),
-            Placement::On(node) => node,
+        match self.homes {
+            UnitHomes::Block => NodeId((u64::from(unit) * nodes / units) as u16),
+            UnitHomes::Cyclic(k) => NodeId((u64::from(unit / k.max(1)) % nodes) as u16),
+            UnitHomes::On(node) => node,
         }
     }
 
@@ -158,7 +178,7 @@ impl Object {
     /// How the units lie in lines memory whose unit is `unit_bytes`; `chosen` is what the program asks of a unit.
     pub(crate) fn shape(&self, chosen: usize, unit_bytes: usize) -> Shape {
         let shape = (self.segments.element(), self.segments.len());
-        Shape::new(shape, chosen, unit_bytes, (self.placement, self.nodes))
+        Shape::new(shape, chosen, unit_bytes, (self.homes, self.nodes))
     }
 
     /// How many units there are.
@@ -258,7 +278,7 @@ mod tests {
     #[test]
     fn a_lent_unit_that_is_used_while_somebody_wants_it_is_noted_once() {
         let guard = StoreGuard::new(false);
-        let here = Options { placement: Placement::On(NodeId(0)), ..Options::default() };
+        let here = ObjectOptions { homes: Homes::On(NodeId(0)), ..ObjectOptions::default() };
         let object = Object::new(ObjectId(0), (4, 8, 4), Engine::Msi, &here, (NodeId(0), 2), &guard).unwrap();
         assert!(object.try_lend(&(0..2), Want::Modified));
         let (mut out, channel) = (Outbox::new(), Channel::service(NodeId(1)));
@@ -279,7 +299,7 @@ mod tests {
 
     #[test]
     fn more_units_than_there_is_room_for_are_an_error() {
-        let (guard, options) = (StoreGuard::new(false), Options::default());
+        let (guard, options) = (StoreGuard::new(false), ObjectOptions::default());
         for len in [1 << 34, 1 << 43] {
             let object =
                 Object::new(ObjectId(0), (1, len, 1), Engine::Msi, &options, (NodeId(0), 1), &guard).map(|_| ());
@@ -290,8 +310,8 @@ mod tests {
     #[test]
     fn every_unit_has_a_home_among_the_nodes() {
         let guard = StoreGuard::new(false);
-        for placement in [Placement::Block, Placement::Cyclic(3), Placement::On(NodeId(2))] {
-            let options = Options { placement, ..Options::default() };
+        for homes in [Homes::Block, Homes::Cyclic(3), Homes::On(NodeId(2))] {
+            let options = ObjectOptions { homes, ..ObjectOptions::default() };
             let who = (NodeId(0), 3);
             let object = Object::new(ObjectId(0), (4, 100, 3), Engine::Msi, &options, who, &guard).unwrap();
             let homes: Vec<_> = (0..object.units()).map(|u| object.home_of(u).0).collect();

@@ -1,7 +1,7 @@
 //! Shared arrays without types, for the C interface and other languages.
 
 use crate::error::{Error, Result};
-use crate::object::{Object, Options};
+use crate::object::{Object, ObjectOptions};
 use crate::{Comem, Thread};
 use comem_memory::StoreFlag;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Array {
 ///
 /// # Errors
 /// When the shape is impossible, when memory runs out, or when nodes disagree.
-pub fn create(comem: &Comem, element: usize, len: usize, options: &Options) -> Result<Array> {
+pub fn create(comem: &Comem, element: usize, len: usize, options: &ObjectOptions) -> Result<Array> {
     if element == 0 {
         return Err(Error::Argument("an element must have at least one byte".to_string()));
     }

@@ -1,11 +1,14 @@
 //! An application thread's side of every operation: accesses that miss, ranges, locks, barriers.
 
 pub(crate) mod deal;
+mod guards;
 mod messages;
 mod object_access;
 mod ranges;
 mod sync;
 mod sync_objects;
+
+pub use guards::{LockGuard, ReadGuard, WriteGuard};
 
 use crate::bind::CpuSet;
 use crate::counters::Counters;
@@ -86,7 +89,7 @@ impl Thread {
     }
 
     /// How many threads the job has.
-    pub fn count(&self) -> usize {
+    pub fn threads(&self) -> usize {
         self.node.nodes() * self.node.threads()
     }
 
@@ -96,8 +99,8 @@ impl Thread {
     }
 
     /// This thread's equal share of `total` things: a range of their numbers.
-    pub fn share(&self, total: usize) -> Range<usize> {
-        share(total, self.id(), self.count())
+    pub fn split(&self, total: usize) -> Range<usize> {
+        split(total, self.id(), self.threads())
     }
 
     pub(crate) fn home(&self) -> &Node {
@@ -296,7 +299,7 @@ impl Thread {
 
 /// Part `index` of `parts` equal shares of `total`: a range, the earlier ones longer by one where it does not come out
 /// even.
-pub fn share(total: usize, index: usize, parts: usize) -> Range<usize> {
+pub fn split(total: usize, index: usize, parts: usize) -> Range<usize> {
     let (base, more) = (total / parts, total % parts);
     let start = index * base + index.min(more);
     start..start + base + usize::from(index < more)
@@ -309,7 +312,7 @@ mod tests {
     #[test]
     fn shares_cover_everything_once() {
         for (total, parts) in [(10, 3), (2, 5), (0, 4), (128, 8)] {
-            let ranges: Vec<_> = (0..parts).map(|i| share(total, i, parts)).collect();
+            let ranges: Vec<_> = (0..parts).map(|i| split(total, i, parts)).collect();
             assert_eq!(ranges.iter().map(Range::len).sum::<usize>(), total);
             assert!(ranges.windows(2).all(|w| w[0].end == w[1].start));
         }

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let numbers: SharedSlice<u8> = comem.slice(NUMBERS, &options)?;
     let copy: SharedSlice<u8> = comem.slice(NUMBERS, &options)?;
     let last = comem.threads() - 1;
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.id() == 0 {
             (0..NUMBERS).for_each(|i| numbers.set(i, (i % 251) as u8));
         }

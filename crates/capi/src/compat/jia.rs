@@ -125,25 +125,25 @@ fn alone() -> Outcome<bool> {
 /// Acquires a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn jia_lock(lock: c_int) {
-    done(|| if alone()? { Ok(()) } else { Ok(thread()?.try_lock_blocking(LockId(u64::from(lock as u32)))?) });
+    done(|| if alone()? { Ok(()) } else { Ok(thread()?.raw_lock(LockId(u64::from(lock as u32)))?) });
 }
 
 /// Releases a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn jia_unlock(lock: c_int) {
-    done(|| if alone()? { Ok(()) } else { Ok(thread()?.try_unlock(LockId(u64::from(lock as u32)))?) });
+    done(|| if alone()? { Ok(()) } else { Ok(thread()?.raw_unlock(LockId(u64::from(lock as u32)))?) });
 }
 
 /// Waits for all hosts; what they wrote is seen afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn jia_barrier() {
-    done(|| Ok(thread()?.try_barrier()?));
+    done(|| Ok(thread()?.checked_barrier()?));
 }
 
 /// Waits for all hosts, and says nothing about memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn jia_wait() {
-    done(|| Ok(thread()?.try_rendezvous()?));
+    done(|| Ok(thread()?.checked_rendezvous()?));
 }
 
 /// Runs `f` on a condition variable's byte, under its lock, where there are other hosts.
@@ -159,10 +159,10 @@ fn with_condition(cv: c_int, f: impl FnOnce(&AtomicU8, ConditionId, LockId) -> O
     }
     let (condition, lock) = (ConditionId(index as u64), LockId(OWN | index as u64));
     let thread = thread()?;
-    thread.try_lock_blocking(lock)?;
+    thread.raw_lock(lock)?;
     // SAFETY: within what `jia_init` allocated, which is never freed; any byte is a value.
     let result = f(unsafe { &*all.add(index) }, condition, lock);
-    thread.try_unlock(lock)?;
+    thread.raw_unlock(lock)?;
     result
 }
 
@@ -172,7 +172,7 @@ pub extern "C" fn jia_setcv(cv: c_int) {
     done(|| {
         with_condition(cv, |set, condition, _| {
             set.store(1, Ordering::Relaxed);
-            thread()?.cond_broadcast(condition);
+            thread()?.cond_notify_all(condition);
             Ok(())
         })
     });
@@ -195,7 +195,7 @@ pub extern "C" fn jia_waitcv(cv: c_int) {
     done(|| {
         with_condition(cv, |set, condition, lock| {
             while set.load(Ordering::Relaxed) == 0 {
-                thread()?.try_cond_wait(condition, lock)?;
+                thread()?.raw_cond_wait(condition, lock)?;
             }
             Ok(())
         })
@@ -317,7 +317,7 @@ trait Number: Copy {
 impl Number for c_int {
     fn reduce(terms: u16, operator: Operator, numbers: &mut [c_int]) -> Outcome<()> {
         let mut wide: Vec<i64> = numbers.iter().map(|n| i64::from(*n)).collect();
-        thread()?.try_reduce_i64_agreeing(terms, operator, &mut wide)?;
+        thread()?.reduce_i64_agreeing(terms, operator, &mut wide)?;
         numbers.iter_mut().zip(wide).for_each(|(n, wide)| *n = wide as c_int);
         Ok(())
     }
@@ -326,7 +326,7 @@ impl Number for c_int {
 impl Number for f32 {
     fn reduce(terms: u16, operator: Operator, numbers: &mut [f32]) -> Outcome<()> {
         let mut wide: Vec<f64> = numbers.iter().map(|n| f64::from(*n)).collect();
-        thread()?.try_reduce_f64_agreeing(terms, operator, &mut wide)?;
+        thread()?.reduce_f64_agreeing(terms, operator, &mut wide)?;
         numbers.iter_mut().zip(wide).for_each(|(n, wide)| *n = wide as f32);
         Ok(())
     }
@@ -334,7 +334,7 @@ impl Number for f32 {
 
 impl Number for f64 {
     fn reduce(terms: u16, operator: Operator, numbers: &mut [f64]) -> Outcome<()> {
-        Ok(thread()?.try_reduce_f64_agreeing(terms, operator, numbers)?)
+        Ok(thread()?.reduce_f64_agreeing(terms, operator, numbers)?)
     }
 }
 

@@ -110,7 +110,7 @@ fn check() -> Outcome<()> {
     }
     let mut times = vec![0.0; hosts];
     times[host] = computed() - BALANCE.with_borrow(|balance| balance.since);
-    thread()?.try_reduce_f64(Operator::Sum, &mut times)?;
+    thread()?.checked_reduce_f64(Operator::Sum, &mut times)?;
     BALANCE.with_borrow_mut(|balance| {
         balance.powers = rated(&balance.powers, &times);
         balance.since = computed();

@@ -353,7 +353,7 @@ pub extern "C" fn Qk_newbarrier() -> c_ulong {
 #[unsafe(no_mangle)]
 pub extern "C" fn Qk_acquire(lock: c_ulong) {
     done(|| {
-        thread()?.try_lock_blocking(LockId(lock))?;
+        thread()?.raw_lock(LockId(lock))?;
         hear_news()
     });
 }
@@ -361,7 +361,7 @@ pub extern "C" fn Qk_acquire(lock: c_ulong) {
 /// Releases a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn Qk_release(lock: c_ulong) {
-    done(|| Ok(thread()?.try_unlock(LockId(lock))?));
+    done(|| Ok(thread()?.raw_unlock(LockId(lock))?));
 }
 
 /// Waits until so many nodes have come.
@@ -370,7 +370,7 @@ pub extern "C" fn Qk_wait_barrier(barrier: c_ulong, crossers: c_int) {
     done(|| {
         let wrong = || argument(format!("a barrier of {crossers} nodes makes no sense; give a number from 1 on"));
         let crossers = usize::try_from(crossers).ok().filter(|crossers| *crossers > 0).ok_or_else(wrong)?;
-        thread()?.try_barrier_of(SubsetBarrierId(barrier), crossers)?;
+        thread()?.checked_subset_barrier(SubsetBarrierId(barrier), crossers)?;
         hear_news()
     });
 }

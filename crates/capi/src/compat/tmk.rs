@@ -258,7 +258,7 @@ pub unsafe extern "C" fn Tmk_distribute(pointer: *const c_void, size: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_barrier(_barrier: c_uint) {
     done(|| {
-        thread()?.try_barrier()?;
+        thread()?.checked_barrier()?;
         acquire()
     });
 }
@@ -267,7 +267,7 @@ pub extern "C" fn Tmk_barrier(_barrier: c_uint) {
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_lock_acquire(lock: c_uint) {
     done(|| {
-        thread()?.try_lock_blocking(LockId(u64::from(lock)))?;
+        thread()?.raw_lock(LockId(u64::from(lock)))?;
         acquire()
     });
 }
@@ -275,7 +275,7 @@ pub extern "C" fn Tmk_lock_acquire(lock: c_uint) {
 /// Releases a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_lock_release(lock: c_uint) {
-    done(|| Ok(thread()?.try_unlock(LockId(u64::from(lock)))?));
+    done(|| Ok(thread()?.raw_unlock(LockId(u64::from(lock)))?));
 }
 
 /// Condition variables are named by a lock and a number.
@@ -287,7 +287,7 @@ fn condition(lock: c_uint, condition: c_uint) -> ConditionId {
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_lock_cond_wait(lock: c_uint, cond: c_uint) {
     done(|| {
-        thread()?.try_cond_wait(condition(lock, cond), LockId(u64::from(lock)))?;
+        thread()?.raw_cond_wait(condition(lock, cond), LockId(u64::from(lock)))?;
         acquire()
     });
 }
@@ -296,7 +296,7 @@ pub extern "C" fn Tmk_lock_cond_wait(lock: c_uint, cond: c_uint) {
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_lock_cond_signal(lock: c_uint, cond: c_uint) {
     done(|| {
-        thread()?.cond_signal(condition(lock, cond));
+        thread()?.cond_notify_one(condition(lock, cond));
         Ok(())
     });
 }
@@ -305,7 +305,7 @@ pub extern "C" fn Tmk_lock_cond_signal(lock: c_uint, cond: c_uint) {
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_lock_cond_broadcast(lock: c_uint, cond: c_uint) {
     done(|| {
-        thread()?.cond_broadcast(condition(lock, cond));
+        thread()?.cond_notify_all(condition(lock, cond));
         Ok(())
     });
 }

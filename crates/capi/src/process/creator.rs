@@ -156,7 +156,7 @@ fn compare_libraries(process: &Process, creator: &mut Creator) -> Outcome<()> {
         return Ok(());
     }
     let thread = job::thread()?;
-    (1..process.job.nodes()).try_for_each(|_| thread.try_sem_wait(semaphore::ready()))?;
+    (1..process.job.nodes()).try_for_each(|_| thread.checked_sem_wait(semaphore::ready()))?;
     for node in 1..process.job.nodes() {
         if let Some(difference) = libraries::difference(&process.libraries, &process.control.description(node)) {
             return Err(Failure::new(Code::Start, format!("node {node} {difference}")));
@@ -188,7 +188,7 @@ pub fn wait_for(process: &Process, n: usize) -> Outcome<()> {
     stand_in::work();
     let thread = job::thread()?;
     for _ in 0..n {
-        thread.try_sem_wait(semaphore::end())?;
+        thread.checked_sem_wait(semaphore::end())?;
     }
     let mut creator = locked(&process.creator);
     creator.outstanding -= n;

@@ -45,32 +45,32 @@ pub extern "C" fn comem_barrier_of(name: u64, threads: c_uint) {
                 format!("a barrier of {threads} threads makes no sense; say how many meet there"),
             )
         })?;
-        Ok(meets("BARRIER")?.try_barrier_of(SubsetBarrierId(name), counted as usize)?)
+        Ok(meets("BARRIER")?.checked_subset_barrier(SubsetBarrierId(name), counted as usize)?)
     });
 }
 
 /// LOCK.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_parmacs_lock(name: u64) {
-    done(|| Ok(meets("LOCK")?.try_lock_blocking(LockId(name))?));
+    done(|| Ok(meets("LOCK")?.raw_lock(LockId(name))?));
 }
 
 /// UNLOCK.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_parmacs_unlock(name: u64) {
-    done(|| Ok(thread()?.try_unlock(LockId(name))?));
+    done(|| Ok(thread()?.raw_unlock(LockId(name))?));
 }
 
 /// LAZY_LOCK.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_parmacs_lock_lazy(name: u64) {
-    done(|| Ok(meets("LAZY_LOCK")?.try_lock_lazily(LockId(name))?));
+    done(|| Ok(meets("LAZY_LOCK")?.raw_lock_lazily(LockId(name))?));
 }
 
 /// RC_UNLOCK.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_parmacs_unlock_rc(name: u64) {
-    done(|| Ok(thread()?.try_unlock_widely(LockId(name))?));
+    done(|| Ok(thread()?.raw_unlock_widely(LockId(name))?));
 }
 
 /// Some pause was set by this process: until then, and until there are workers, there is none to forget.
@@ -83,7 +83,7 @@ pub extern "C" fn comem_pause_init(name: u64) {
         if creator::nobody_was_created(described()?) && !PAUSE_WAS_SET.load(Ordering::Relaxed) {
             return Ok(());
         }
-        Ok(thread()?.try_sem_reset(SemaphoreId(name))?)
+        Ok(thread()?.sem_reset(SemaphoreId(name))?)
     });
 }
 
@@ -92,21 +92,21 @@ pub extern "C" fn comem_pause_init(name: u64) {
 pub extern "C" fn comem_pause_set(name: u64) {
     done(|| {
         PAUSE_WAS_SET.store(true, Ordering::Relaxed);
-        Ok(thread()?.try_sem_give(SemaphoreId(name))?)
+        Ok(thread()?.sem_give(SemaphoreId(name))?)
     });
 }
 
 /// WAITPAUSE.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_pause_wait(name: u64) {
-    done(|| Ok(meets("WAITPAUSE")?.try_sem_pass(SemaphoreId(name))?));
+    done(|| Ok(meets("WAITPAUSE")?.sem_pass(SemaphoreId(name))?));
 }
 
 /// CLEARPAUSE.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_pause_clear(name: u64) {
     done(|| {
-        thread()?.try_sem_try_wait(SemaphoreId(name))?;
+        thread()?.checked_try_sem_wait(SemaphoreId(name))?;
         Ok(())
     });
 }
@@ -114,20 +114,20 @@ pub extern "C" fn comem_pause_clear(name: u64) {
 /// PAUSE and EVENT.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_pause_take(name: u64) {
-    done(|| Ok(meets("PAUSE")?.try_sem_wait(SemaphoreId(name))?));
+    done(|| Ok(meets("PAUSE")?.checked_sem_wait(SemaphoreId(name))?));
 }
 
 /// CONDVARWAIT.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_parmacs_cond_wait(condition: u64, lock: u64) {
-    done(|| Ok(meets("CONDVARWAIT")?.try_cond_wait(ConditionId(condition), LockId(lock))?));
+    done(|| Ok(meets("CONDVARWAIT")?.raw_cond_wait(ConditionId(condition), LockId(lock))?));
 }
 
 /// CONDVARSIGNAL.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_parmacs_cond_signal(condition: u64) {
     done(|| {
-        thread()?.cond_signal(ConditionId(condition));
+        thread()?.cond_notify_one(ConditionId(condition));
         Ok(())
     });
 }
@@ -136,7 +136,7 @@ pub extern "C" fn comem_parmacs_cond_signal(condition: u64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_parmacs_cond_broadcast(condition: u64) {
     done(|| {
-        thread()?.cond_broadcast(ConditionId(condition));
+        thread()?.cond_notify_all(ConditionId(condition));
         Ok(())
     });
 }
@@ -177,21 +177,21 @@ pub unsafe extern "C" fn comem_getsub(counter: *mut Counter, max: c_long, thread
         is_everybodys(counter)?;
         let (thread, name) = (meets("GETSUB")?, counter.addr() as u64);
         let lock = LockId(name);
-        thread.try_lock_blocking(lock)?;
+        thread.raw_lock(lock)?;
         // SAFETY: by this function's contract; the lock orders all accesses.
         let (next, exhausted) = unsafe { (&mut (*counter).next, &mut (*counter).exhausted) };
         if *next <= max {
             *next += 1;
             let mine = *next - 1;
-            thread.try_unlock(lock)?;
+            thread.raw_unlock(lock)?;
             return Ok(mine);
         }
         *exhausted += 1;
         if *exhausted >= c_long::from(threads) {
             (*next, *exhausted) = (0, 0);
         }
-        thread.try_unlock(lock)?;
-        thread.try_barrier_of(SubsetBarrierId(name), threads as usize)?;
+        thread.raw_unlock(lock)?;
+        thread.checked_subset_barrier(SubsetBarrierId(name), threads as usize)?;
         Ok(-1)
     };
     reported(hand_out, |_| -1)

@@ -63,7 +63,7 @@ pub fn go_on(process: &'static Process, slot: usize, serial: u64) -> Outcome<()>
 /// thread looks for its next order.
 fn serve_as(thread: &Thread, process: &'static Process, slot: usize) -> Outcome<()> {
     loop {
-        thread.try_sem_wait(semaphore::order(slot))?;
+        thread.checked_sem_wait(semaphore::order(slot))?;
         let order = process.control.order(slot);
         if order.function == 0 {
             return Ok(());

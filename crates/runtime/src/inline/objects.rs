@@ -13,7 +13,7 @@
 use super::calls;
 use crate::error::Result;
 use crate::mutex::Mutex;
-use crate::object::Placement;
+use crate::object::UnitHomes;
 use crate::thread::Thread;
 use comem_memory::lines::GRAIN_BYTES;
 use comem_protocol::coherence::direct::{MAGIC, UNIT_BYTES};
@@ -41,7 +41,7 @@ pub(crate) struct Shape {
     /// Bytes from the begin of a unit of the object to its first element.
     skip: usize,
     element: usize,
-    placement: Placement,
+    unit_homes: UnitHomes,
     nodes: usize,
     units: usize,
     /// Bytes between the first units of two homes: whole grains. `None` where that is more than there can be.
@@ -55,7 +55,7 @@ impl Shape {
         (element, len): (usize, usize),
         chosen: usize,
         unit_bytes: usize,
-        (placement, nodes): (Placement, usize),
+        (unit_homes, nodes): (UnitHomes, usize),
     ) -> Shape {
         let is_large = element > UNIT_MAX;
         let (unit_elements, unit_bytes, step, skip) = if is_large {
@@ -68,18 +68,18 @@ impl Shape {
             (if chosen == 0 { fit } else { chosen.min(fit) }.min(len.max(1)), unit_bytes, unit_bytes, 0)
         };
         let units = len.div_ceil(unit_elements);
-        let shape = Shape { unit_elements, unit_bytes, step, skip, element, placement, nodes, units, stride: None };
+        let shape = Shape { unit_elements, unit_bytes, step, skip, element, unit_homes, nodes, units, stride: None };
         Shape { stride: shape.stride(), ..shape }
     }
 
     fn stride(&self) -> Option<usize> {
-        let each = match self.placement {
-            Placement::Block => self.units.div_ceil(self.nodes),
-            Placement::Cyclic(k) => {
+        let each = match self.unit_homes {
+            UnitHomes::Block => self.units.div_ceil(self.nodes),
+            UnitHomes::Cyclic(k) => {
                 let k = k.max(1) as usize;
                 self.units.div_ceil(k).div_ceil(self.nodes).checked_mul(k)?
             }
-            Placement::On(_) => self.units,
+            UnitHomes::On(_) => self.units,
         };
         each.max(1).checked_mul(self.step)?.checked_next_multiple_of(GRAIN_BYTES)
     }
@@ -87,8 +87,8 @@ impl Shape {
     /// Bytes of lines memory, and where the homes of its grains are; `None` where that is more than there can be.
     pub(crate) fn region(&self) -> Option<(usize, Homes)> {
         let stride = self.stride?;
-        Some(match self.placement {
-            Placement::On(node) => (stride, Homes::On(node)),
+        Some(match self.unit_homes {
+            UnitHomes::On(node) => (stride, Homes::On(node)),
             _ => {
                 let pages =
                     u32::try_from(stride / PAGE_BYTES).ok().filter(|pages| pages.is_multiple_of(GRAIN_PAGES))?;
@@ -99,17 +99,17 @@ impl Shape {
 
     /// Bytes from the begin of the region to a unit of the object, whose first element comes there.
     fn offset_of(&self, unit: usize) -> usize {
-        let (home, rank) = match self.placement {
-            Placement::Block => {
+        let (home, rank) = match self.unit_homes {
+            UnitHomes::Block => {
                 // The last home takes what is left; `Object::home_of` rounds down.
                 let home = unit * self.nodes / self.units.max(1);
                 (home, unit - (home * self.units).div_ceil(self.nodes))
             }
-            Placement::Cyclic(k) => {
+            UnitHomes::Cyclic(k) => {
                 let (k, run) = (k.max(1) as usize, unit / k.max(1) as usize);
                 (run % self.nodes, run / self.nodes * k + unit % k)
             }
-            Placement::On(_) => (0, unit),
+            UnitHomes::On(_) => (0, unit),
         };
         home * self.stride.unwrap_or(0) + rank * self.step + self.skip
     }
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn elements_lie_apart_in_units_whose_homes_the_placement_names() {
-        let placements = [Placement::Block, Placement::Cyclic(1), Placement::Cyclic(3), Placement::On(NodeId(1))];
+        let placements = [UnitHomes::Block, UnitHomes::Cyclic(1), UnitHomes::Cyclic(3), UnitHomes::On(NodeId(1))];
         for (element, len, chosen) in [(8, 1000, 0), (4, 7, 0), (12, 500, 3), (1, 3, 0), (3000, 40, 0), (48, 9, 0)] {
             for placement in placements {
                 let shape = Shape::new((element, len), chosen, 64, (placement, 3));
@@ -322,9 +322,9 @@ mod tests {
                 for (index, (home, at)) in places.iter().enumerate() {
                     let unit = index / shape.unit_elements;
                     let expected = match placement {
-                        Placement::Block => unit * 3 / units,
-                        Placement::Cyclic(k) => unit / k as usize % 3,
-                        Placement::On(node) => node.index(),
+                        UnitHomes::Block => unit * 3 / units,
+                        UnitHomes::Cyclic(k) => unit / k as usize % 3,
+                        UnitHomes::On(node) => node.index(),
                     };
                     assert_eq!(*home, expected, "{shape:?} {index}");
                     assert_eq!(at % element.min(4), 0);
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn units_have_what_was_asked_for_as_far_as_lines_allow() {
         let shape = |element, chosen, unit_bytes| {
-            let shape = Shape::new((element, 1 << 20), chosen, unit_bytes, (Placement::Block, 2));
+            let shape = Shape::new((element, 1 << 20), chosen, unit_bytes, (UnitHomes::Block, 2));
             (shape.unit_elements, shape.unit_bytes)
         };
         assert_eq!([shape(8, 0, 64), shape(8, 0, 2048), shape(4, 5, 64)], [(8, 64), (256, 2048), (5, 64)]);

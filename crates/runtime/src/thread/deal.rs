@@ -47,14 +47,14 @@ impl Thread {
     /// # Errors that end the node
     /// When threads say different things of one loop.
     pub fn for_dynamic(&self, total: usize, chunk: usize, body: impl FnMut(Range<usize>)) {
-        self.must(self.try_for_dynamic(total, chunk, body));
+        self.must(self.checked_for_dynamic(total, chunk, body));
     }
 
     /// As [`Thread::for_dynamic`].
     ///
     /// # Errors
     /// When threads say different things of one loop, within such a loop, or when the job ends meanwhile.
-    pub fn try_for_dynamic(&self, total: usize, chunk: usize, mut body: impl FnMut(Range<usize>)) -> Result<()> {
+    pub fn checked_for_dynamic(&self, total: usize, chunk: usize, mut body: impl FnMut(Range<usize>)) -> Result<()> {
         struct Leaves<'a>(&'a Thread);
         impl Drop for Leaves<'_> {
             fn drop(&mut self) {
@@ -63,7 +63,7 @@ impl Thread {
         }
         self.is_in_no_loop()?;
         let _leaves = Leaves(self);
-        while let Some(items) = self.try_next_items(total as u64, chunk as u64)? {
+        while let Some(items) = self.next_items(total as u64, chunk as u64)? {
             body(items.start as usize..items.end as usize);
         }
         Ok(())
@@ -84,8 +84,8 @@ impl Thread {
     /// `None`: it is over, and left.
     ///
     /// # Errors
-    /// As for [`Thread::try_for_dynamic`].
-    pub fn try_next_items(&self, total: u64, chunk: u64) -> Result<Option<Range<u64>>> {
+    /// As for [`Thread::checked_for_dynamic`].
+    pub fn next_items(&self, total: u64, chunk: u64) -> Result<Option<Range<u64>>> {
         let current = self.state.borrow().in_loop.clone();
         let part = current.unwrap_or_else(|| self.begin_loop(total, chunk));
         if (part.total, part.chunk) != (total, chunk) {

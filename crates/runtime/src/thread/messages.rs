@@ -37,8 +37,8 @@ impl Thread {
     /// When there is no such thread or the message is too large.
     pub fn post(&self, to: usize, bytes: &[u8]) -> Result<()> {
         self.operation(|| {
-            if to >= self.count() {
-                return Err(Error::NoThread { thread: to, threads: self.count() });
+            if to >= self.threads() {
+                return Err(Error::NoThread { thread: to, threads: self.threads() });
             }
             while !self.node.post_user(self.slot, to, bytes)? {
                 self.make_room();

@@ -5,7 +5,8 @@ use crate::collective_gate::CollectiveGate;
 use crate::error::{Error, Result};
 use crate::node::Waiting;
 use comem_protocol::ids::{FlagId, LockId};
-use comem_protocol::sync::lock::Acquire;
+use comem_protocol::sync::Context;
+use comem_protocol::sync::lock::{Acquire, Locks};
 use comem_protocol::sync::mismatch::Mismatch;
 use comem_protocol::sync::reduce::{NUMBERS_MAX, Number, Operator, Reduction};
 use comem_protocol::time::Time;
@@ -17,14 +18,14 @@ impl Thread {
     /// # Errors that end the node
     /// When another node makes a different collective call.
     pub fn barrier(&self) {
-        self.must(self.try_barrier());
+        self.must(self.checked_barrier());
     }
 
     /// As [`Thread::barrier`].
     ///
     /// # Errors
     /// When another node makes a different collective call.
-    pub fn try_barrier(&self) -> Result<()> {
+    pub fn checked_barrier(&self) -> Result<()> {
         self.collective(Collective::BARRIER, &[], |_| ())?;
         self.counters().barriers.add(1);
         Ok(())
@@ -40,14 +41,14 @@ impl Thread {
     /// # Errors that end the node
     /// When another node makes a different collective call.
     pub fn node_barrier(&self) {
-        self.must(self.try_node_barrier());
+        self.must(self.checked_node_barrier());
     }
 
     /// As [`Thread::node_barrier`].
     ///
     /// # Errors
     /// When another node makes a different collective call.
-    pub fn try_node_barrier(&self) -> Result<()> {
+    pub fn checked_node_barrier(&self) -> Result<()> {
         self.collective(Collective::NODES, &[], |_| ())?;
         self.counters().barriers.add(1);
         Ok(())
@@ -58,7 +59,7 @@ impl Thread {
     ///
     /// # Errors
     /// When the job is over.
-    pub fn try_leave(&self) -> Result<()> {
+    pub fn leave(&self) -> Result<()> {
         loop {
             match self.collective(Collective::LEAVE, &[], |_| ()) {
                 Err(Error::Mismatch(apart)) if apart.theirs == Collective::LEAVE && !apart.earlier => {}
@@ -67,11 +68,19 @@ impl Thread {
         }
     }
 
-    /// A barrier that says nothing about memory.
+    /// A barrier of one thread of every node that says nothing about memory.
+    ///
+    /// # Errors that end the node
+    /// When another node makes a different collective call.
+    pub fn rendezvous(&self) {
+        self.must(self.checked_rendezvous());
+    }
+
+    /// As [`Thread::rendezvous`].
     ///
     /// # Errors
     /// When another node makes a different collective call.
-    pub fn try_rendezvous(&self) -> Result<()> {
+    pub fn checked_rendezvous(&self) -> Result<()> {
         self.collective(Collective::RENDEZVOUS, &[], |_| ())
     }
 
@@ -134,19 +143,19 @@ impl Thread {
     /// # Errors that end the node
     /// As [`Thread::barrier`].
     pub fn reduce_i64(&self, operator: Operator, values: &mut [i64]) {
-        self.must(self.try_reduce_i64(operator, values));
+        self.must(self.checked_reduce_i64(operator, values));
     }
 
     /// As [`Thread::reduce_i64`].
     ///
     /// # Errors
     /// When another node makes a different collective call.
-    pub fn try_reduce_i64(&self, operator: Operator, values: &mut [i64]) -> Result<()> {
-        self.try_reduce_i64_agreeing(0, operator, values)
+    pub fn checked_reduce_i64(&self, operator: Operator, values: &mut [i64]) -> Result<()> {
+        self.reduce_i64_agreeing(0, operator, values)
     }
 
     #[doc(hidden)]
-    pub fn try_reduce_i64_agreeing(&self, terms: u16, operator: Operator, values: &mut [i64]) -> Result<()> {
+    pub fn reduce_i64_agreeing(&self, terms: u16, operator: Operator, values: &mut [i64]) -> Result<()> {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_be_bytes()).collect();
         let result = self.reduce((Reduction { operator, number: Number::I64 }, terms), &bytes)?;
         result.as_chunks::<8>().0.iter().zip(values).for_each(|(word, value)| *value = i64::from_be_bytes(*word));
@@ -159,19 +168,19 @@ impl Thread {
     /// # Errors that end the node
     /// As [`Thread::barrier`].
     pub fn reduce_f64(&self, operator: Operator, values: &mut [f64]) {
-        self.must(self.try_reduce_f64(operator, values));
+        self.must(self.checked_reduce_f64(operator, values));
     }
 
     /// As [`Thread::reduce_f64`].
     ///
     /// # Errors
     /// When another node makes a different collective call.
-    pub fn try_reduce_f64(&self, operator: Operator, values: &mut [f64]) -> Result<()> {
-        self.try_reduce_f64_agreeing(0, operator, values)
+    pub fn checked_reduce_f64(&self, operator: Operator, values: &mut [f64]) -> Result<()> {
+        self.reduce_f64_agreeing(0, operator, values)
     }
 
     #[doc(hidden)]
-    pub fn try_reduce_f64_agreeing(&self, terms: u16, operator: Operator, values: &mut [f64]) -> Result<()> {
+    pub fn reduce_f64_agreeing(&self, terms: u16, operator: Operator, values: &mut [f64]) -> Result<()> {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_be_bytes()).collect();
         let result = self.reduce((Reduction { operator, number: Number::F64 }, terms), &bytes)?;
         result.as_chunks::<8>().0.iter().zip(values).for_each(|(word, value)| *value = f64::from_be_bytes(*word));
@@ -192,19 +201,11 @@ impl Thread {
         Ok(result)
     }
 
-    /// Acquires a lock (not reentrant).
-    ///
-    /// # Errors that end the node
-    /// When this thread holds the lock already.
-    pub fn lock(&self, lock: LockId) {
-        self.must(self.try_lock_blocking(lock));
-    }
-
-    /// As [`Thread::lock`].
+    /// Acquires a lock, without a guard: for languages whose locks have none. [`Thread::raw_unlock`] releases it.
     ///
     /// # Errors
-    /// When this thread holds the lock already.
-    pub fn try_lock_blocking(&self, lock: LockId) -> Result<()> {
+    /// When this thread holds the lock already, or a node is lost.
+    pub fn raw_lock(&self, lock: LockId) -> Result<()> {
         // What others ask for is looked at when the lock is released, or by who waits for it.
         self.node.send_combined_of(self.slot, self.slot);
         self.counters().lock_acquires.add(1);
@@ -215,6 +216,52 @@ impl Thread {
         }
         self.has_lock();
         Ok(())
+    }
+
+    /// As [`Thread::try_lock`], without a guard; whether this thread holds the lock now and did not before.
+    ///
+    /// # Errors
+    /// When a node is lost.
+    pub fn raw_try_lock(&self, lock: LockId) -> Result<bool> {
+        self.node.send_combined_of(self.slot, self.slot);
+        if self.node.holds_lock(lock, self.slot) {
+            return Ok(false);
+        }
+        if let Some(sections) = &self.node.gate
+            && !sections.begin_at_once(self.slot)
+        {
+            return Ok(false);
+        }
+        let taken = match self.node.lock_tables() {
+            Some(tables) => self.takes_free(tables, lock),
+            None => self.takes_free_token(lock),
+        };
+        if matches!(taken, Ok(true)) {
+            self.counters().lock_acquires.add(1);
+            self.has_lock();
+        } else {
+            self.node.gate.iter().for_each(|sections| self.end_section(sections));
+        }
+        taken
+    }
+
+    /// Takes a lock whose token is here and free; else asks for the token, for no thread, and does not wait.
+    fn takes_free_token(&self, lock: LockId) -> Result<bool> {
+        if self.retakes(lock)? {
+            return Ok(true);
+        }
+        let slot = self.slot;
+        let take = |l: &mut Locks, cx: &mut Context<'_>| l.try_acquire(cx, lock, slot);
+        let mut taken = self.stepping(|out| self.node.with_locks(lock, Some(slot), out, take));
+        if !taken {
+            // A token that was published comes at once.
+            self.node.request_tokens(slot, &[lock]);
+            taken = self.node.lock_shard(lock).reacquire_local(lock, slot);
+        }
+        if taken {
+            self.operation(|| self.after_acquire(Some(lock)))?;
+        }
+        Ok(taken)
     }
 
     /// Takes a lock without a message and without waiting; whether it did.
@@ -311,19 +358,11 @@ impl Thread {
         })
     }
 
-    /// Releases a lock.
-    ///
-    /// # Errors that end the node
-    /// When this thread does not hold it.
-    pub fn unlock(&self, lock: LockId) {
-        self.must(self.try_unlock(lock));
-    }
-
-    /// As [`Thread::unlock`].
+    /// Releases a lock that this thread has acquired by [`Thread::raw_lock`].
     ///
     /// # Errors
     /// When this thread does not hold the lock.
-    pub fn try_unlock(&self, lock: LockId) -> Result<()> {
+    pub fn raw_unlock(&self, lock: LockId) -> Result<()> {
         self.node.serve_at_call(self.slot, Some(lock));
         self.node.send_combined_of(self.slot, self.slot);
         match self.node.lock_tables() {
@@ -356,9 +395,9 @@ impl Thread {
     ///
     /// # Errors
     /// When this thread holds the lock already, or a node is lost.
-    pub fn try_lock_lazily(&self, lock: LockId) -> Result<()> {
+    pub fn raw_lock_lazily(&self, lock: LockId) -> Result<()> {
         self.node.require_full_notices_always(lock);
-        self.try_lock_blocking(lock)?;
+        self.raw_lock(lock)?;
         if self.node.has_partial_notices(lock) { self.catch_up(lock) } else { Ok(()) }
     }
 
@@ -380,27 +419,9 @@ impl Thread {
     ///
     /// # Errors
     /// When this thread does not hold the lock.
-    pub fn try_unlock_widely(&self, lock: LockId) -> Result<()> {
+    pub fn raw_unlock_widely(&self, lock: LockId) -> Result<()> {
         self.node.require_full_notices(lock);
-        self.try_unlock(lock)
-    }
-
-    /// Runs `f` while holding a lock, which is released if `f` panics, too.
-    pub fn locked<R>(&self, lock: LockId, f: impl FnOnce() -> R) -> R {
-        struct Held<'a>(&'a Thread, LockId);
-        impl Drop for Held<'_> {
-            fn drop(&mut self) {
-                let Held(thread, lock) = *self;
-                match std::thread::panicking() {
-                    // The job may be over, or the lock released in `f`: the panic says enough.
-                    true => drop(thread.try_unlock(lock)),
-                    false => thread.unlock(lock),
-                }
-            }
-        }
-        self.lock(lock);
-        let _held = Held(self, lock);
-        f()
+        self.raw_unlock(lock)
     }
 
     /// Raises a flag to `value`, unless it is that high already.
@@ -416,14 +437,14 @@ impl Thread {
 
     /// Waits until a flag has reached `value`; gives what it has reached.
     pub fn flag_wait(&self, flag: FlagId, value: u64) -> u64 {
-        self.must(self.try_flag_wait(flag, value))
+        self.must(self.checked_flag_wait(flag, value))
     }
 
     /// As [`Thread::flag_wait`].
     ///
     /// # Errors
     /// When the job is over.
-    pub fn try_flag_wait(&self, flag: FlagId, value: u64) -> Result<u64> {
+    pub fn checked_flag_wait(&self, flag: FlagId, value: u64) -> Result<u64> {
         self.operation(|| {
             let slot = self.slot;
             let now =

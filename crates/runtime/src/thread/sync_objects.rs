@@ -24,7 +24,7 @@ impl Thread {
     ///
     /// # Errors
     /// When the job ends meanwhile.
-    pub fn try_sem_give(&self, semaphore: SemaphoreId) -> Result<()> {
+    pub fn sem_give(&self, semaphore: SemaphoreId) -> Result<()> {
         self.obtain(SyncRequest::SemGive, semaphore.0, |objects, cx| {
             objects.sem_give(cx, semaphore, self.slot).then_some(true)
         })?;
@@ -35,7 +35,7 @@ impl Thread {
     ///
     /// # Errors
     /// When the job ends meanwhile.
-    pub fn try_sem_reset(&self, semaphore: SemaphoreId) -> Result<()> {
+    pub fn sem_reset(&self, semaphore: SemaphoreId) -> Result<()> {
         self.obtain(SyncRequest::SemReset, semaphore.0, |objects, cx| {
             objects.sem_reset(cx, semaphore, self.slot).then_some(true)
         })?;
@@ -44,14 +44,14 @@ impl Thread {
 
     /// Takes one from a semaphore, once there is one; threads get theirs in the order in which they ask.
     pub fn sem_wait(&self, semaphore: SemaphoreId) {
-        self.must(self.try_sem_wait(semaphore));
+        self.must(self.checked_sem_wait(semaphore));
     }
 
     /// As [`Thread::sem_wait`].
     ///
     /// # Errors
     /// When the job ends meanwhile.
-    pub fn try_sem_wait(&self, semaphore: SemaphoreId) -> Result<()> {
+    pub fn checked_sem_wait(&self, semaphore: SemaphoreId) -> Result<()> {
         self.obtain(SyncRequest::SemWait, semaphore.0, |objects, cx| {
             objects.sem_wait(cx, semaphore, self.slot).then_some(true)
         })?;
@@ -63,7 +63,7 @@ impl Thread {
     ///
     /// # Errors
     /// When the job ends meanwhile.
-    pub fn try_sem_pass(&self, semaphore: SemaphoreId) -> Result<()> {
+    pub fn sem_pass(&self, semaphore: SemaphoreId) -> Result<()> {
         self.obtain(SyncRequest::SemPass, semaphore.0, |objects, cx| {
             objects.sem_pass(cx, semaphore, self.slot).then_some(true)
         })?;
@@ -71,15 +71,15 @@ impl Thread {
     }
 
     /// Takes one from a semaphore if its manager has one just now; tells whether it did.
-    pub fn sem_try_wait(&self, semaphore: SemaphoreId) -> bool {
-        self.must(self.try_sem_try_wait(semaphore))
+    pub fn try_sem_wait(&self, semaphore: SemaphoreId) -> bool {
+        self.must(self.checked_try_sem_wait(semaphore))
     }
 
-    /// As [`Thread::sem_try_wait`].
+    /// As [`Thread::try_sem_wait`].
     ///
     /// # Errors
     /// When the job ends meanwhile.
-    pub fn try_sem_try_wait(&self, semaphore: SemaphoreId) -> Result<bool> {
+    pub fn checked_try_sem_wait(&self, semaphore: SemaphoreId) -> Result<bool> {
         self.obtain(SyncRequest::SemTryWait, semaphore.0, |objects, cx| objects.sem_try_wait(cx, semaphore, self.slot))
     }
 
@@ -89,18 +89,18 @@ impl Thread {
     ///
     /// # Errors that end the node
     /// When another thread is there that expects another number.
-    pub fn barrier_of(&self, name: SubsetBarrierId, threads: usize) {
-        self.must(self.try_barrier_of(name, threads));
+    pub fn subset_barrier(&self, name: SubsetBarrierId, threads: usize) {
+        self.must(self.checked_subset_barrier(name, threads));
     }
 
-    /// As [`Thread::barrier_of`].
+    /// As [`Thread::subset_barrier`].
     ///
     /// # Errors
     /// When another thread is there that expects another number, when that is 0, or the job cannot have so many
     /// threads.
-    pub fn try_barrier_of(&self, name: SubsetBarrierId, threads: usize) -> Result<()> {
-        if threads == self.count() && !self.node.has_spare_places() {
-            return self.try_barrier();
+    pub fn checked_subset_barrier(&self, name: SubsetBarrierId, threads: usize) -> Result<()> {
+        if threads == self.threads() && !self.node.has_spare_places() {
+            return self.checked_barrier();
         }
         if threads == 0 {
             return Err(Error::Argument(format!(
@@ -127,21 +127,11 @@ impl Thread {
         Err(Error::BarrierMismatch { thread: self.id(), barrier: name, threads })
     }
 
-    /// Lets `lock` go, waits until the condition variable is signalled, and acquires the lock again. No signal sent by
-    /// a thread that acquired the lock meanwhile is lost. What the thread waits for may have come and gone again when
-    /// it returns: check it in a loop.
-    ///
-    /// # Errors that end the node
-    /// When this thread does not hold the lock.
-    pub fn cond_wait(&self, condition: ConditionId, lock: LockId) {
-        self.must(self.try_cond_wait(condition, lock));
-    }
-
-    /// As [`Thread::cond_wait`].
+    /// As [`Thread::cond_wait`], of a lock held without a guard.
     ///
     /// # Errors
     /// When this thread does not hold the lock.
-    pub fn try_cond_wait(&self, condition: ConditionId, lock: LockId) -> Result<()> {
+    pub fn raw_cond_wait(&self, condition: ConditionId, lock: LockId) -> Result<()> {
         let slot = self.slot;
         if !self.node.holds_lock(lock, slot) {
             return Err(Error::WaitWithoutLock { thread: self.id(), condition, lock });
@@ -149,16 +139,16 @@ impl Thread {
         self.obtain(SyncRequest::CondJoin, condition.0, |objects, cx| {
             objects.cond_join(cx, condition, slot).then_some(true)
         })?;
-        self.try_unlock(lock)?;
+        self.raw_unlock(lock)?;
         self.obtain(SyncRequest::CondAwait, condition.0, |objects, cx| {
             objects.cond_await(cx, condition, slot).then_some(true)
         })?;
-        self.try_lock_blocking(lock)
+        self.raw_lock(lock)
     }
 
     /// Wakes the thread that has waited longest for a condition variable; nothing when none waits. It is a release,
     /// unless this thread holds a lock: then that lock's release is.
-    pub fn cond_signal(&self, condition: ConditionId) {
+    pub fn cond_notify_one(&self, condition: ConditionId) {
         if self.is_unheard(condition) {
             return;
         }
@@ -166,8 +156,8 @@ impl Thread {
         self.tell(SyncUpdate::CondSignal, condition.0, |objects, cx| objects.cond_signal(cx, condition, under_lock));
     }
 
-    /// As [`Thread::cond_signal`], for all threads that wait for a condition variable.
-    pub fn cond_broadcast(&self, condition: ConditionId) {
+    /// As [`Thread::cond_notify_one`], for all threads that wait for a condition variable.
+    pub fn cond_notify_all(&self, condition: ConditionId) {
         if self.is_unheard(condition) {
             return;
         }
@@ -183,51 +173,27 @@ impl Thread {
         objects.cond_is_unheard(condition, self.node.me(), self.node.nodes())
     }
 
-    /// Acquires a reader-writer lock to read, together with other readers. A thread that reads already may enter again.
-    ///
-    /// # Errors that end the node
-    /// When this thread writes under the lock.
-    pub fn rd_lock(&self, lock: RwLockId) {
-        self.must(self.try_rd_lock(lock));
-    }
-
-    /// As [`Thread::rd_lock`].
+    /// As [`Thread::read_lock`], without a guard; [`Thread::raw_rw_unlock`] releases it.
     ///
     /// # Errors
     /// When this thread writes under the lock.
-    pub fn try_rd_lock(&self, lock: RwLockId) -> Result<()> {
+    pub fn raw_read_lock(&self, lock: RwLockId) -> Result<()> {
         self.rw_in_section(SyncRequest::ReadLock, lock, |objects, cx| objects.rd_lock(cx, lock, self.slot))
     }
 
-    /// Acquires a reader-writer lock to write, alone.
-    ///
-    /// # Errors that end the node
-    /// When this thread holds the lock already.
-    pub fn wr_lock(&self, lock: RwLockId) {
-        self.must(self.try_wr_lock(lock));
-    }
-
-    /// As [`Thread::wr_lock`].
+    /// As [`Thread::write_lock`], without a guard; [`Thread::raw_rw_unlock`] releases it.
     ///
     /// # Errors
     /// When this thread holds the lock already.
-    pub fn try_wr_lock(&self, lock: RwLockId) -> Result<()> {
+    pub fn raw_write_lock(&self, lock: RwLockId) -> Result<()> {
         self.rw_in_section(SyncRequest::WriteLock, lock, |objects, cx| objects.wr_lock(cx, lock, self.slot))
     }
 
     /// Releases a reader-writer lock, however this thread holds it.
     ///
-    /// # Errors that end the node
-    /// When this thread does not hold it.
-    pub fn rw_unlock(&self, lock: RwLockId) {
-        self.must(self.try_rw_unlock(lock));
-    }
-
-    /// As [`Thread::rw_unlock`].
-    ///
     /// # Errors
     /// When this thread does not hold the lock.
-    pub fn try_rw_unlock(&self, lock: RwLockId) -> Result<()> {
+    pub fn raw_rw_unlock(&self, lock: RwLockId) -> Result<()> {
         let released = self.tell(SyncUpdate::ReadUnlock, lock.0, |objects, cx| objects.rw_unlock(cx, lock, self.slot));
         released.map_err(|misuse| self.rw_misuse(lock, misuse))?;
         self.node.gate.iter().for_each(|sections| self.end_section(sections));

@@ -19,20 +19,20 @@ const RENDEZVOUS: u64 = 3;
 
 pub fn play(role: &str, comem: &Comem) {
     match role {
-        "barriers-count" => comem.run(|t| {
+        "barriers-count" => comem.parallel(|t| {
             let times: usize = std::env::var(TIMES).expect("how often").parse().expect("a number");
             (0..times).for_each(|_| t.barrier());
         }),
         "barriers-mixed" => mixed(comem),
         // Node 1 never comes.
-        "barriers-one-stays-away" => comem.run(|t| {
+        "barriers-one-stays-away" => comem.parallel(|t| {
             t.barrier();
             if t.node() == NodeId(1) {
                 std::thread::sleep(Duration::from_secs(600));
             }
             t.barrier();
         }),
-        "barriers-asked" => comem.run(|t| {
+        "barriers-asked" => comem.parallel(|t| {
             t.barrier();
             if t.node() == NodeId(1) {
                 // Node 0 asks itself meanwhile where it waits.
@@ -47,7 +47,7 @@ pub fn play(role: &str, comem: &Comem) {
             t.barrier();
         }),
         // Node 1 makes another call where the others wait at a barrier, or come to it.
-        "barriers-differ" | "barriers-differ-late" => comem.run(|t| {
+        "barriers-differ" | "barriers-differ-late" => comem.parallel(|t| {
             (0..5).for_each(|_| t.barrier());
             let late = role == "barriers-differ-late";
             if (t.node() == NodeId(1)) == late {
@@ -64,11 +64,11 @@ pub fn play(role: &str, comem: &Comem) {
 
 /// All kinds of collective calls in an order by chance. At each barrier all see what all have written before it.
 fn mixed(comem: &Comem) {
-    let rounds = comem.array::<u64>(comem.threads()).expect("an array");
+    let rounds = comem.object_array::<u64>(comem.threads()).expect("an array");
     // Under `direct` pages need a program whose code checks its own accesses.
     let pages = comem.engine() != Engine::Direct;
-    let page = pages.then(|| comem.slice::<u64>(comem.threads(), &RegionOptions::default()).expect("a page"));
-    comem.run(|t| {
+    let page = pages.then(|| comem.page_slice::<u64>(comem.threads(), &RegionOptions::default()).expect("a page"));
+    comem.parallel(|t| {
         let mut chance = 12_345_u64;
         for round in 1..=CALLS {
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -80,7 +80,7 @@ fn mixed(comem: &Comem) {
             }
             let kind = (chance >> 33) % 8;
             call(t, round, kind);
-            let other = (t.id() + 1 + (chance >> 40) as usize % t.count()) % t.count();
+            let other = (t.id() + 1 + (chance >> 40) as usize % t.threads()) % t.threads();
             let mut seen = vec![rounds.read(t, other)];
             // A rendezvous says nothing about pages under `hlrc`.
             seen.extend(page.as_ref().filter(|_| kind != RENDEZVOUS).map(|page| page.get(other)));
@@ -91,7 +91,7 @@ fn mixed(comem: &Comem) {
 }
 
 fn call(t: &Thread, round: u64, kind: u64) {
-    let everybody = t.count() as u64;
+    let everybody = t.threads() as u64;
     match kind {
         0 => {
             let mut sums = [t.id() as i64, round as i64];
@@ -111,7 +111,7 @@ fn call(t: &Thread, round: u64, kind: u64) {
             }
             t.barrier();
         }
-        RENDEZVOUS => t.try_rendezvous().expect("all do"),
+        RENDEZVOUS => t.checked_rendezvous().expect("all do"),
         _ => t.barrier(),
     }
 }

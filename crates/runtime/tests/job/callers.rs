@@ -34,7 +34,7 @@ impl Round {
     /// The call that one thread of every node makes.
     fn allocate(&self, comem: &Comem) {
         self.wait_if_late(comem);
-        let slice = comem.slice::<u64>(64, &RegionOptions::default()).expect("a slice");
+        let slice = comem.page_slice::<u64>(64, &RegionOptions::default()).expect("a slice");
         assert_eq!(slice.get(self.number), 0);
     }
 }
@@ -66,21 +66,21 @@ pub fn holding_a_lock(comem: &Comem) {
             if !calls {
                 held.wait();
             }
-            t.lock(lock);
+            let guard = t.lock(lock);
             if calls {
                 held.wait();
                 round.allocate(comem);
             }
-            t.unlock(lock);
+            drop(guard);
         };
-        comem.run(call);
+        comem.parallel(call);
     }
 }
 
 /// The first thread is through with its part, and the other is not.
 pub fn behind_the_first(comem: &Comem) {
     for round in Round::all(comem.nodes()) {
-        comem.run(|t| {
+        comem.parallel(|t| {
             if (t.local_id() == 0) == round.is_firsts(comem) {
                 round.allocate(comem);
             }
@@ -94,7 +94,7 @@ pub fn behind_a_scope(comem: &Comem) {
         std::thread::scope(|scope| {
             scope.spawn(|| comem.current().expect("a place").id());
         });
-        comem.try_run(Thread::barrier).expect("a place for every thread");
+        comem.checked_parallel(Thread::barrier).expect("a place for every thread");
     }
 }
 
@@ -122,7 +122,7 @@ pub fn become_an_interpreter() {
 
 /// What is written before a barrier is read behind it, whichever thread has made the call.
 pub fn at_barriers(comem: &Comem) {
-    let slice = comem.slice::<u64>(comem.nodes() * 512, &RegionOptions::default()).expect("a slice");
+    let slice = comem.page_slice::<u64>(comem.nodes() * 512, &RegionOptions::default()).expect("a slice");
     each_in_turn(comem, |round| {
         slice.set(comem.node() * 512, round.number as u64);
         round.wait_if_late(comem);

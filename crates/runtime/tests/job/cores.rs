@@ -11,7 +11,7 @@ const ALL: &str = "TEST_ALL_CORES";
 
 /// Each thread says where it may run, and so does the service thread.
 pub fn play(comem: &Comem) {
-    comem.run(|t| {
+    comem.parallel(|t| {
         // What a thread starts may run where it may.
         let inherited = std::thread::scope(|s| s.spawn(allowed_cores).join());
         assert_eq!(inherited.expect("a thread ends"), allowed_cores());
@@ -38,7 +38,7 @@ pub fn play(comem: &Comem) {
 /// Each thread is put onto the other node's core, is free to go, and waits.
 pub fn stray(comem: &Comem) {
     let all = allowed_cores();
-    comem.run(|t| {
+    comem.parallel(|t| {
         for _ in 0..50 {
             place_on(&[all[all.len() - 1 - t.id() % 2 * (all.len() - 1)]]);
             place_on(&all);

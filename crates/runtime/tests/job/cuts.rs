@@ -3,7 +3,7 @@
 use crate::forged;
 use crate::launcher::{Outcome, start};
 use crate::{all_well, counter};
-use comem::{Comem, LockId, NodeId, Operator, Options, Placement};
+use comem::{Comem, Homes, LockId, NodeId, ObjectOptions, Operator};
 use comem_protocol::ids::{Channel, Seq, Slot};
 use comem_protocol::wire::header::{Flags, MsgType};
 use comem_protocol::wire::message::types;
@@ -16,13 +16,14 @@ pub fn talk_to_all(comem: &Comem) {
     let len: usize = std::env::var("COMEM_TEST_LEN").map_or(4, |text| text.parse().expect("a length"));
     let arrays: Vec<_> = (0..nodes)
         .map(|home| {
-            let placement = Placement::On(NodeId(home as u16));
-            comem.array_with::<u64>(len, &Options { placement, unit_elements: len, ..Options::default() })
+            let homes = Homes::On(NodeId(home as u16));
+            comem
+                .object_array_with::<u64>(len, &ObjectOptions { homes, unit_elements: len, ..ObjectOptions::default() })
         })
         .map(|array| array.expect("an array"))
         .collect();
     let start = Instant::now();
-    comem.run(|t| {
+    comem.parallel(|t| {
         let mut rounds = 0;
         while start.elapsed().as_secs_f64() < seconds {
             for (home, array) in arrays.iter().enumerate() {
@@ -111,10 +112,11 @@ fn far_nodes_are_not_asked_again_and_again() {
 
 /// Node 1 reads what node 0 has written, again and again.
 pub fn far_away(comem: &Comem) {
-    let placement = Placement::On(NodeId(0));
-    let array = comem.array_with::<u64>(20, &Options { placement, unit_elements: 1, ..Options::default() });
+    let homes = Homes::On(NodeId(0));
+    let array =
+        comem.object_array_with::<u64>(20, &ObjectOptions { homes, unit_elements: 1, ..ObjectOptions::default() });
     let array = array.expect("an array");
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node() == NodeId(1) {
             assert!((0..20).all(|index| array.read(t, index) == 0));
         }
@@ -140,9 +142,10 @@ pub fn break_the_protocol(comem: &Comem, role: &str) {
         "sends-contradiction" => Nonsense::Contradiction,
         _ => Nonsense::Untagged,
     };
-    let ports = comem.array_with::<u32>(8, &Options { placement: Placement::On(NodeId(0)), ..Options::default() });
+    let ports =
+        comem.object_array_with::<u32>(8, &ObjectOptions { homes: Homes::On(NodeId(0)), ..ObjectOptions::default() });
     let ports = ports.expect("an array");
-    comem.run(|t| {
+    comem.parallel(|t| {
         let mine = forged::own_sockets();
         if t.node() == NodeId(0) {
             mine.iter().zip(0..8).for_each(|((_, port), at)| ports.write(t, at, u32::from(*port)));

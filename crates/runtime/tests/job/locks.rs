@@ -21,7 +21,7 @@ fn lock_at(node: u16, nodes: usize) -> LockId {
 pub fn play(role: &str, comem: &Comem) {
     match role {
         "locks-stress" => stress(comem),
-        "locks-one-takes" => comem.run(|t| {
+        "locks-one-takes" => comem.parallel(|t| {
             let times: usize = std::env::var(TIMES).expect("how often").parse().expect("a number");
             let lock = lock_at(0, comem.nodes());
             if t.node() == NodeId(1) {
@@ -30,22 +30,20 @@ pub fn play(role: &str, comem: &Comem) {
             t.barrier();
         }),
         // Node 1 holds the lock for ever, and all others want it.
-        "locks-one-keeps" => comem.run(|t| {
-            if t.node() == NodeId(1) {
-                t.lock(LockId(1));
-            }
+        "locks-one-keeps" => comem.parallel(|t| {
+            let _held = (t.node() == NodeId(1)).then(|| t.lock(LockId(1)));
             t.barrier();
             match t.node() {
                 NodeId(1) => std::thread::sleep(Duration::from_secs(600)),
-                _ => t.lock(LockId(1)),
+                _ => drop(t.lock(LockId(1))),
             }
         }),
-        "locks-twice" => comem.run(|t| {
-            t.locked(LockId(8), || t.lock(LockId(8)));
+        "locks-twice" => comem.parallel(|t| {
+            t.locked(LockId(8), || drop(t.lock(LockId(8))));
         }),
         "locks-and-hlrc" => {
             let options = RegionOptions { engine: Some(PageEngine::Hlrc), homes: Homes::Block, ..Default::default() };
-            if let Err(error) = comem.slice::<u64>(1000, &options) {
+            if let Err(error) = comem.page_slice::<u64>(1000, &options) {
                 eprintln!("{error}");
                 std::process::exit(error.exit_code());
             }
@@ -59,11 +57,11 @@ pub fn play(role: &str, comem: &Comem) {
 fn stress(comem: &Comem) {
     const COUNTERS: usize = 6;
     const ROUNDS: usize = 150;
-    let counters = comem.array::<u64>(COUNTERS).expect("an array");
-    let turn = comem.array::<u64>(1).expect("an array");
-    let names = comem.array::<u64>(1).expect("an array");
-    let page = comem.slice::<u64>(2, &RegionOptions::default()).expect("a page");
-    comem.run(|t| {
+    let counters = comem.object_array::<u64>(COUNTERS).expect("an array");
+    let turn = comem.object_array::<u64>(1).expect("an array");
+    let names = comem.object_array::<u64>(1).expect("an array");
+    let page = comem.page_slice::<u64>(2, &RegionOptions::default()).expect("a page");
+    comem.parallel(|t| {
         let add = |at: usize| counters.write(t, at, counters.read(t, at) + 1);
         let mut chance = 977 * t.id() + 1;
         for _ in 0..ROUNDS {
@@ -77,17 +75,17 @@ fn stress(comem: &Comem) {
         t.barrier();
         if t.id() == 0 {
             let sum: u64 = (0..COUNTERS).map(|at| counters.read(t, at)).sum();
-            assert_eq!(sum, (2 * ROUNDS * t.count()) as u64);
+            assert_eq!(sum, (2 * ROUNDS * t.threads()) as u64);
         }
         let (lock, changed) = (LockId(77), ConditionId(77));
         for round in 0..20 {
-            t.lock(lock);
-            while turn.read(t, 0) != (round * t.count() + t.id()) as u64 {
-                t.cond_wait(changed, lock);
+            let mut held = t.lock(lock);
+            while turn.read(t, 0) != (round * t.threads() + t.id()) as u64 {
+                held = t.cond_wait(changed, held);
             }
             turn.write(t, 0, turn.read(t, 0) + 1);
-            t.cond_broadcast(changed);
-            t.unlock(lock);
+            t.cond_notify_all(changed);
+            drop(held);
         }
         // Each name once in each thread, among them the last of all.
         for name in (0..1000).map(|n: u64| n.wrapping_mul(0x1_0000_0003)).chain([u64::MAX]) {
@@ -98,7 +96,7 @@ fn stress(comem: &Comem) {
             t.locked(LockId(5), || page.set(1, page.get(1) + 1));
         }
         t.barrier();
-        assert_eq!((names.read(t, 0), page.get(1)), (50 * t.count() as u64, 50 * t.count() as u64));
+        assert_eq!((names.read(t, 0), page.get(1)), (50 * t.threads() as u64, 50 * t.threads() as u64));
         t.barrier();
     });
 }

@@ -1,6 +1,6 @@
 //! Messages between threads, some of whose inboxes are full.
 
-use comem::{Comem, FlagId, NodeId, Options, Placement, Thread};
+use comem::{Comem, FlagId, Homes, NodeId, ObjectOptions, Thread};
 use std::sync::Barrier;
 
 /// As many as an inbox takes.
@@ -12,7 +12,7 @@ const LONG: usize = 100_000;
 /// one message, a short one or a long one, from another thread than those that filled the inbox, or from the same.
 pub fn one_inbox_is_full(comem: &Comem) {
     let filled = Barrier::new(2);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for (bytes, by_other) in [(8, true), (LONG, true), (8, false), (LONG, false)] {
             match (t.node(), t.local_id()) {
                 (NodeId(0), 0) => {
@@ -42,7 +42,7 @@ pub fn one_inbox_is_full(comem: &Comem) {
 
 /// Both nodes end with more posted to each other than an inbox takes, and read nothing.
 pub fn nobody_reads(comem: &Comem) {
-    comem.run(|t| {
+    comem.parallel(|t| {
         for number in 0..FULL + 50 {
             t.post(1 - t.id(), &number.to_be_bytes()).expect("there is room");
         }
@@ -51,7 +51,7 @@ pub fn nobody_reads(comem: &Comem) {
 
 /// Node 1 is at the end of the job when node 0 has posted more to it than an inbox takes.
 pub fn one_reads_nothing(comem: &Comem) {
-    comem.run(|t| {
+    comem.parallel(|t| {
         for number in (0..FULL + 50).filter(|_| t.id() == 0) {
             t.post(1, &number.to_be_bytes()).expect("there is room");
         }
@@ -72,9 +72,9 @@ fn number_of(t: &Thread) -> u32 {
 /// Node 0 posts more than an inbox takes, and then wants what node 1 is home to; node 1 reads only when that is done.
 pub fn posts_go_before_an_access(comem: &Comem) {
     let more: u32 = std::env::var("COMEM_TEST_MORE").expect("how many more").parse().expect("a number");
-    let there = Options { placement: Placement::On(NodeId(1)), ..Options::default() };
-    let array = comem.array_with::<u32>(1, &there).expect("an array");
-    comem.run(|t| {
+    let there = ObjectOptions { homes: Homes::On(NodeId(1)), ..ObjectOptions::default() };
+    let array = comem.object_array_with::<u32>(1, &there).expect("an array");
+    comem.parallel(|t| {
         if t.id() == 0 {
             for number in 0..FULL + more {
                 t.post(1, &number.to_be_bytes()).expect("there is room");
@@ -94,9 +94,9 @@ pub fn posts_go_before_an_access(comem: &Comem) {
 /// A thread waits for a message, or for room for one, while a range is lent to it; its neighbour needs an element of
 /// the same unit before it sends, or reads.
 pub fn waits_while_lent(comem: &Comem) {
-    let whole = Options { unit_elements: 2, placement: Placement::On(NodeId(0)), ..Options::default() };
-    let array = comem.array_with::<u64>(2, &whole).expect("an array");
-    comem.run(|t| {
+    let whole = ObjectOptions { unit_elements: 2, homes: Homes::On(NodeId(0)), ..ObjectOptions::default() };
+    let array = comem.object_array_with::<u64>(2, &whole).expect("an array");
+    comem.parallel(|t| {
         let (mine, other) = (t.id(), 1 - t.id());
         for round in 1..4 {
             t.barrier();

@@ -36,8 +36,8 @@ fn has_own_network(test: &str, mtu: usize) -> bool {
 
 /// Node 0 narrows the way when all have met, and then sends what fills packets.
 pub fn narrow_the_way(comem: &Comem) {
-    let array = comem.array::<u64>(10_000).expect("an array");
-    comem.run(|t| {
+    let array = comem.object_array::<u64>(10_000).expect("an array");
+    comem.parallel(|t| {
         if t.node() == NodeId(0) {
             ip(&format!("link set lo mtu {NARROW}")).expect("the way can be narrowed");
             array.write_from(t, 0, &[7; 10_000]);

@@ -1,7 +1,7 @@
 //! What the nodes of the test jobs do.
 
 use crate::{barriers, callers, cores, cuts, locks, mail, packets, sync_objects};
-use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, SemaphoreId, Thread};
+use comem::{Comem, Engine, FlagId, Homes, LockId, NodeId, ObjectOptions, Operator, SemaphoreId, Thread};
 
 pub fn play(role: &str) {
     if role == "never-comes" {
@@ -22,7 +22,7 @@ pub fn play(role: &str) {
         "stress" => stress(&comem),
         "jacobi" => jacobi(&comem),
         "relock" => relock(&comem),
-        "wait-for-ever" => comem.run(|t| {
+        "wait-for-ever" => comem.parallel(|t| {
             // Everybody but node 0 waits for a flag that node 0 never raises; node 0 waits at a barrier.
             if t.node() == NodeId(0) {
                 t.barrier();
@@ -31,10 +31,10 @@ pub fn play(role: &str) {
             }
         }),
         "cut-short" => cut_short(&comem),
-        "mismatch" if comem.node() == 0 => comem.run(|t| t.barrier()),
+        "mismatch" if comem.node() == 0 => comem.parallel(|t| t.barrier()),
         "shapes" => {
             let len = 10 + comem.node();
-            match comem.array::<u32>(len) {
+            match comem.object_array::<u32>(len) {
                 Ok(_) => panic!("arrays of different lengths were accepted"),
                 Err(error) => {
                     eprintln!("{error}");
@@ -43,30 +43,32 @@ pub fn play(role: &str) {
             }
         }
         "index" => {
-            let named = Options { label: Some("temperatures".to_string()), ..Options::default() };
-            let array = comem.array_with::<u32>(12, &named).expect("an array");
-            comem.run(|t| assert_eq!(array.read(t, 12), 0));
+            let named = ObjectOptions { label: Some("temperatures".to_string()), ..ObjectOptions::default() };
+            let array = comem.object_array_with::<u32>(12, &named).expect("an array");
+            comem.parallel(|t| assert_eq!(array.read(t, 12), 0));
         }
-        "one-misuses" => comem.run(|t| {
-            if t.id() == 1 {
-                t.unlock(LockId(5));
+        "one-misuses" => comem.parallel(|t| {
+            if t.id() == 1
+                && let Err(error) = t.raw_unlock(LockId(5))
+            {
+                comem.end_with(&error);
             }
             t.barrier();
         }),
-        "one-panics" => comem.run(|t| {
+        "one-panics" => comem.parallel(|t| {
             assert_ne!(t.id(), 1, "thread 1 does not go on");
             t.barrier();
         }),
-        "panics-under-a-lock" => comem.run(|t| {
+        "panics-under-a-lock" => comem.parallel(|t| {
             let panics = || t.locked(LockId(3), || panic!("told, and gone on from"));
             assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
             t.barrier();
             t.locked(LockId(3), || ());
         }),
-        "little" => comem.run(|t| t.barrier()),
+        "little" => comem.parallel(|t| t.barrier()),
         "no-thread" => {
             forbid_threads();
-            comem.run(|t| t.barrier());
+            comem.parallel(|t| t.barrier());
         }
         "impossible" => impossible(&comem),
         "attacked" => attacked(&comem),
@@ -79,8 +81,8 @@ pub fn play(role: &str) {
         "posts-before-access" => mail::posts_go_before_an_access(&comem),
         "waits-while-lent" => mail::waits_while_lent(&comem),
         "wide-told" => {
-            comem.array::<[u64; 16_000]>(2).expect("an array");
-            let refusal = comem.array::<[u64; 25_600]>(2).map(drop).map_err(|error| error.to_string());
+            comem.object_array::<[u64; 16_000]>(2).expect("an array");
+            let refusal = comem.object_array::<[u64; 25_600]>(2).map(drop).map_err(|error| error.to_string());
             let why = refusal.expect_err("its elements are too wide");
             assert!(why.contains("an element of 204800 bytes is larger than what broadcast tells at once"), "{why}");
         }
@@ -97,8 +99,10 @@ pub fn play(role: &str) {
         "asked" => sync_objects::ask_where_it_waits(&comem),
         "called-and-joined" => callers::joined(&comem),
         "called-under-a-lock" => callers::holding_a_lock(&comem),
-        "within-itself" => comem.run(|_| {
-            let error = comem.try_run(|_| panic!("the same threads run twice")).expect_err("these threads run already");
+        "within-itself" => comem.parallel(|_| {
+            let error = comem
+                .checked_parallel(|_| panic!("the same threads run twice"))
+                .expect_err("these threads run already");
             assert!(error.to_string().contains("call the function itself"), "{error}");
         }),
         "called-behind-a-scope" => callers::behind_a_scope(&comem),
@@ -124,7 +128,7 @@ fn forbid_threads() {
 
 /// Node 0 computes and node 1 waits, both for ever; node 2 ends the job.
 fn cut_short(comem: &Comem) {
-    comem.run(|t| match t.node().0 {
+    comem.parallel(|t| match t.node().0 {
         0 => loop {
             std::hint::spin_loop();
         },
@@ -136,29 +140,30 @@ fn cut_short(comem: &Comem) {
     });
 }
 
-fn units(unit_elements: usize) -> Options {
-    Options { unit_elements, ..Options::default() }
+fn units(unit_elements: usize) -> ObjectOptions {
+    ObjectOptions { unit_elements, ..ObjectOptions::default() }
 }
 
 fn impossible(comem: &Comem) {
     let refusal =
-        |result: comem::Result<comem::SharedArray<u64>>| result.err().map(|e| e.to_string()).unwrap_or_default();
-    let huge = refusal(comem.array(usize::MAX / 4));
+        |result: comem::Result<comem::ObjectArray<u64>>| result.err().map(|e| e.to_string()).unwrap_or_default();
+    let huge = refusal(comem.object_array(usize::MAX / 4));
     assert!(huge.contains("larger than the address space"), "{huge}");
-    let coarse = refusal(comem.array_with(1 << 20, &units(1 << 19)));
+    let coarse = refusal(comem.object_array_with(1 << 20, &units(1 << 19)));
     assert!(coarse.contains("larger than 262144 bytes; choose fewer elements"), "{coarse}");
-    let nowhere = refusal(comem.array_with(8, &Options { placement: Placement::On(NodeId(7)), ..Options::default() }));
+    let nowhere =
+        refusal(comem.object_array_with(8, &ObjectOptions { homes: Homes::On(NodeId(7)), ..ObjectOptions::default() }));
     assert!(nowhere.contains("there is no node 7; the job has 1 nodes"), "{nowhere}");
-    let wide = comem.array::<[u64; 1 << 16]>(1).err().map(|e| e.to_string()).unwrap_or_default();
+    let wide = comem.object_array::<[u64; 1 << 16]>(1).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(wide.contains("larger than the largest unit"), "{wide}");
 }
 
 fn stress(comem: &Comem) {
     let threads = comem.threads();
-    let counters = comem.array_with::<u32>(4, &units(1)).expect("an array");
-    let neighbours = comem.array_with::<u64>(threads, &units(4)).expect("an array");
-    let wide = comem.array::<[u64; 4]>(4).expect("an array");
-    comem.run(|t| {
+    let counters = comem.object_array_with::<u32>(4, &units(1)).expect("an array");
+    let neighbours = comem.object_array_with::<u64>(threads, &units(4)).expect("an array");
+    let wide = comem.object_array::<[u64; 4]>(4).expect("an array");
+    comem.parallel(|t| {
         for round in 0..25_usize {
             for lock in 0..4_u64 {
                 t.locked(LockId(lock), || counters.write(t, lock as usize, counters.read(t, lock as usize) + 1));
@@ -182,10 +187,10 @@ fn stress(comem: &Comem) {
 fn jacobi(comem: &Comem) {
     const WIDTH: usize = 40;
     const HEIGHT: usize = 24;
-    let field = [0, 1].map(|_| comem.array::<i32>(WIDTH * HEIGHT).expect("an array"));
+    let field = [0, 1].map(|_| comem.object_array::<i32>(WIDTH * HEIGHT).expect("an array"));
     let warm = |x: usize, y: usize| ((x * 37 + y * 91) % 1000) as i32;
-    comem.run(|t| {
-        let rows = t.share(HEIGHT);
+    comem.parallel(|t| {
+        let rows = t.split(HEIGHT);
         for y in rows.clone() {
             for x in 0..WIDTH {
                 field[0].write(t, y * WIDTH + x, warm(x, y));
@@ -224,7 +229,7 @@ fn jacobi(comem: &Comem) {
 }
 
 fn relock(comem: &Comem) {
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.id() == 1 {
             for _ in 0..1000 {
                 t.locked(LockId(77), || ());
@@ -235,8 +240,8 @@ fn relock(comem: &Comem) {
 }
 
 fn attacked(comem: &Comem) {
-    let counters = comem.array_with::<u32>(4, &units(1)).expect("an array");
-    comem.run(|t| {
+    let counters = comem.object_array_with::<u32>(4, &units(1)).expect("an array");
+    comem.parallel(|t| {
         // The other threads' ports are near this process's own; a stranger fires at all of them.
         let stranger = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let mut garbage = [0x5a_u8; 200];
@@ -274,8 +279,8 @@ fn own_ports() -> Vec<u16> {
 
 fn posts(comem: &Comem) {
     const MESSAGES: u64 = 2_000;
-    comem.run(|t| {
-        let next = (t.id() + 1) % t.count();
+    comem.parallel(|t| {
+        let next = (t.id() + 1) % t.threads();
         let mut seen = vec![false; MESSAGES as usize];
         let mut missing = MESSAGES;
         let mut take = |(_, bytes): (NodeId, Vec<u8>)| {
@@ -302,9 +307,9 @@ fn take_left(t: &Thread, take: &mut impl FnMut((NodeId, Vec<u8>)) -> u64) -> u64
 /// Threads say more than can leave while they use elements of a unit that all others want meanwhile.
 fn said_while_lent(comem: &Comem) {
     const ROUNDS: u64 = 2;
-    let array = comem.array_with::<u64>(16, &units(16)).expect("an array");
-    comem.run(|t| {
-        let mine = t.share(16);
+    let array = comem.object_array_with::<u64>(16, &units(16)).expect("an array");
+    comem.parallel(|t| {
+        let mine = t.split(16);
         for round in 0..ROUNDS {
             // SAFETY: the elements of `mine` belong to this thread alone.
             unsafe {
@@ -323,9 +328,9 @@ fn said_while_lent(comem: &Comem) {
 
 /// Threads lend themselves ranges of two arrays in opposite orders, and units hold elements of several threads.
 fn crossing(comem: &Comem) {
-    let arrays = [0, 1].map(|_| comem.array_with::<u64>(24, &units(7)).expect("an array"));
-    comem.run(|t| {
-        let mine = t.share(24);
+    let arrays = [0, 1].map(|_| comem.object_array_with::<u64>(24, &units(7)).expect("an array"));
+    comem.parallel(|t| {
+        let mine = t.split(24);
         for round in 0..200 {
             let (first, second) = if (round + t.id()) % 2 == 0 { (0, 1) } else { (1, 0) };
             // SAFETY: the elements of `mine` belong to this thread alone.
@@ -357,14 +362,14 @@ fn crossing(comem: &Comem) {
 fn litmus(comem: &Comem) {
     const ROUNDS: usize = 300;
     let cells = comem
-        .array_with::<u32>(
+        .object_array_with::<u32>(
             2 * ROUNDS,
-            &Options { engine: Some(Engine::Msi), placement: Placement::Cyclic(1), ..units(1) },
+            &ObjectOptions { engine: Some(Engine::Msi), homes: Homes::Cyclic(1), ..units(1) },
         )
         .expect("an array");
-    let seen = comem.array_with::<u32>(2 * ROUNDS, &units(1)).expect("an array");
-    comem.run(|t| {
-        let actor = [0, t.count() - 1].iter().position(|id| *id == t.id());
+    let seen = comem.object_array_with::<u32>(2 * ROUNDS, &units(1)).expect("an array");
+    comem.parallel(|t| {
+        let actor = [0, t.threads() - 1].iter().position(|id| *id == t.id());
         for round in 0..ROUNDS {
             if let Some(me) = actor {
                 cells.write(t, 2 * round + me, 1);

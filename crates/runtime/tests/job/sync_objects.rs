@@ -1,14 +1,14 @@
 //! Jobs that synchronise with semaphores, condition variables and reader-writer locks.
 
-use comem::{Comem, ConditionId, FlagId, LockId, Options, RwLockId, SemaphoreId, SharedArray, Thread};
+use comem::{Comem, ConditionId, FlagId, LockId, ObjectArray, ObjectOptions, RwLockId, SemaphoreId, Thread};
 
 const ROUNDS: usize = 40;
 
 /// One thing after the other; each leaves the counts as it found them.
 pub fn play(comem: &Comem) {
-    let units = Options { unit_elements: 1, ..Options::default() };
-    let counts = comem.array_with::<u64>(4, &units).expect("an array");
-    comem.run(|t| {
+    let units = ObjectOptions { unit_elements: 1, ..ObjectOptions::default() };
+    let counts = comem.object_array_with::<u64>(4, &units).expect("an array");
+    comem.parallel(|t| {
         pass_a_turn_round(t, &counts);
         fill_and_empty_a_buffer(t, &counts);
         read_what_writers_keep_equal(t, &counts);
@@ -19,11 +19,11 @@ pub fn play(comem: &Comem) {
 /// Every thread says far more than fits into a window, waits for none of it, and ends.
 pub fn say_much(comem: &Comem) {
     const MANY: u64 = 60_000;
-    comem.run(|t| {
-        let (me, next) = (t.id() as u64, ((t.id() + 1) % t.count()) as u64);
+    comem.parallel(|t| {
+        let (me, next) = (t.id() as u64, ((t.id() + 1) % t.threads()) as u64);
         (0..MANY).for_each(|i| t.flag_set(FlagId(me * MANY + i), 1));
         (0..MANY).step_by(997).for_each(|i| assert_eq!(t.flag_wait(FlagId(next * MANY + i), 1), 1));
-        (0..MANY).for_each(|i| t.cond_signal(ConditionId(me * MANY + i)));
+        (0..MANY).for_each(|i| t.cond_notify_one(ConditionId(me * MANY + i)));
     });
 }
 
@@ -32,8 +32,8 @@ pub fn say_much(comem: &Comem) {
 pub fn say_much_while_a_neighbour_waits(comem: &Comem) {
     const MANY: u64 = 24_000;
     let (lock, moment) = (LockId(3), std::time::Duration::from_millis(10));
-    let taken = comem.array::<u32>(1).expect("an array");
-    comem.run(|t| {
+    let taken = comem.object_array::<u32>(1).expect("an array");
+    comem.parallel(|t| {
         t.barrier();
         match t.id() {
             0 | 1 => {
@@ -57,14 +57,14 @@ pub fn say_much_while_a_neighbour_waits(comem: &Comem) {
 }
 
 /// Each thread has a semaphore; a turn goes round, and whoever has it counts.
-fn pass_a_turn_round(t: &Thread, counts: &SharedArray<u64>) {
-    let next = SemaphoreId(((t.id() + 1) % t.count()) as u64);
+fn pass_a_turn_round(t: &Thread, counts: &ObjectArray<u64>) {
+    let next = SemaphoreId(((t.id() + 1) % t.threads()) as u64);
     for round in 0..ROUNDS {
         if t.id() > 0 || round > 0 {
             t.sem_wait(SemaphoreId(t.id() as u64));
         }
         let before = counts.read(t, 0);
-        assert_eq!(before, (round * t.count() + t.id()) as u64, "somebody went out of turn");
+        assert_eq!(before, (round * t.threads() + t.id()) as u64, "somebody went out of turn");
         counts.write(t, 0, before + 1);
         t.sem_post(next);
     }
@@ -77,48 +77,46 @@ fn pass_a_turn_round(t: &Thread, counts: &SharedArray<u64>) {
 }
 
 /// Every thread puts in and takes out as much; there is room for one thing.
-fn fill_and_empty_a_buffer(t: &Thread, counts: &SharedArray<u64>) {
+fn fill_and_empty_a_buffer(t: &Thread, counts: &ObjectArray<u64>) {
     let (lock, room, filled) = (LockId(1), ConditionId(1), ConditionId(2));
     for round in 0..ROUNDS {
-        t.lock(lock);
+        let mut held = t.lock(lock);
         while counts.read(t, 1) == 1 {
-            t.cond_wait(room, lock);
+            held = t.cond_wait(room, held);
         }
         counts.write(t, 1, 1);
-        t.unlock(lock);
-        t.cond_signal(filled); // without the lock, which is allowed
-        t.lock(lock);
+        drop(held);
+        t.cond_notify_one(filled); // without the lock, which is allowed
+        let mut held = t.lock(lock);
         while counts.read(t, 1) == 0 {
-            t.cond_wait(filled, lock);
+            held = t.cond_wait(filled, held);
         }
         counts.write(t, 1, 0);
         if round % 2 == 0 {
-            t.cond_signal(room)
+            t.cond_notify_one(room)
         } else {
-            t.cond_broadcast(room)
+            t.cond_notify_all(room)
         }
-        t.unlock(lock);
+        drop(held);
     }
     t.barrier();
     assert_eq!(counts.read(t, 1), 0);
 }
 
-fn read_what_writers_keep_equal(t: &Thread, counts: &SharedArray<u64>) {
+fn read_what_writers_keep_equal(t: &Thread, counts: &ObjectArray<u64>) {
     let lock = RwLockId(1);
     for round in 0..ROUNDS {
         if (round + t.id()).is_multiple_of(4) {
-            t.wr_lock(lock);
+            let _writes = t.write_lock(lock);
             let value = counts.read(t, 2) + 1;
             counts.write(t, 2, value);
             counts.write(t, 3, value);
-            t.rw_unlock(lock);
         }
-        t.rd_lock(lock);
+        let _reads = t.read_lock(lock);
         assert_eq!(counts.read(t, 2), counts.read(t, 3), "a reader met a writer");
-        t.rw_unlock(lock);
     }
     t.barrier();
-    let writes = (0..t.count()).map(|id| (0..ROUNDS).filter(|round| (round + id).is_multiple_of(4)).count());
+    let writes = (0..t.threads()).map(|id| (0..ROUNDS).filter(|round| (round + id).is_multiple_of(4)).count());
     assert_eq!(counts.read(t, 2), writes.sum::<usize>() as u64);
 }
 
@@ -126,28 +124,26 @@ fn read_what_writers_keep_equal(t: &Thread, counts: &SharedArray<u64>) {
 fn take_what_was_posted(t: &Thread) {
     let semaphore = SemaphoreId(1 << 63);
     t.sem_post(semaphore);
-    while !t.sem_try_wait(semaphore) {
+    while !t.try_sem_wait(semaphore) {
         std::thread::yield_now();
     }
     t.barrier();
-    assert!(!t.sem_try_wait(semaphore), "more was taken than posted");
+    assert!(!t.try_sem_wait(semaphore), "more was taken than posted");
     t.barrier();
 }
 
 /// Node 0 holds a lock for a while and node 1 waits for it; both ask themselves meanwhile.
 pub fn ask_while_a_lock_is_held(comem: &Comem) {
     let lock = LockId(9);
-    comem.run(|t| {
-        if t.id() == 0 {
-            t.lock(lock);
-        }
+    comem.parallel(|t| {
+        let held = (t.id() == 0).then(|| t.lock(lock));
         t.barrier();
         if t.id() == 0 {
             std::thread::sleep(std::time::Duration::from_millis(1900));
             // SAFETY: the runtime handles the signal.
             unsafe { libc::raise(libc::SIGUSR1) };
             std::thread::sleep(std::time::Duration::from_millis(300));
-            t.unlock(lock);
+            drop(held);
         } else {
             std::thread::spawn(|| {
                 std::thread::sleep(std::time::Duration::from_millis(1900));
@@ -164,23 +160,20 @@ pub fn ask_while_a_lock_is_held(comem: &Comem) {
 pub fn ask_where_it_waits(comem: &Comem) {
     let (semaphore, condition, lock, shared) = (SemaphoreId(5), ConditionId(6), LockId(6), RwLockId(7));
     let last = comem.threads() - 1;
-    let done = comem.array::<u32>(1).expect("an array");
-    comem.run(|t| {
-        if t.id() == last {
-            t.wr_lock(shared);
-        }
+    let done = comem.object_array::<u32>(1).expect("an array");
+    comem.parallel(|t| {
+        let writes = (t.id() == last).then(|| t.write_lock(shared));
         t.barrier();
         if t.id() == last - 3 {
             t.sem_wait(semaphore);
         } else if t.id() == last - 2 {
-            t.lock(lock);
+            let mut held = t.lock(lock);
             while done.read(t, 0) == 0 {
-                t.cond_wait(condition, lock);
+                held = t.cond_wait(condition, held);
             }
-            t.unlock(lock);
+            drop(held);
         } else if t.id() == last - 1 {
-            t.rd_lock(shared);
-            t.rw_unlock(shared);
+            drop(t.read_lock(shared));
         } else if t.id() == last {
             for _ in 0..30 {
                 // SAFETY: the runtime handles the signal.
@@ -188,11 +181,11 @@ pub fn ask_where_it_waits(comem: &Comem) {
                 std::thread::sleep(std::time::Duration::from_millis(60));
             }
             t.sem_post(semaphore);
-            t.rw_unlock(shared);
-            t.lock(lock);
+            drop(writes);
+            let held = t.lock(lock);
             done.write(t, 0, 1);
-            t.cond_broadcast(condition);
-            t.unlock(lock);
+            t.cond_notify_all(condition);
+            drop(held);
         }
     });
 }

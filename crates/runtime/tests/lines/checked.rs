@@ -46,7 +46,7 @@ pub struct Words {
 impl Words {
     /// Allocates words, in a call that all nodes make.
     pub fn new(comem: &Comem, len: usize, options: &RegionOptions) -> Words {
-        let words = comem.slice::<u64>(len, options).expect("a region");
+        let words = comem.page_slice::<u64>(len, options).expect("a region");
         Words { start: words.as_ptr().expose_provenance() }
     }
 
@@ -118,6 +118,6 @@ impl Words {
 
 /// Runs the body on each thread of the node, and ends the job.
 pub fn play(comem: Comem, body: impl Fn(&Thread) + Sync) {
-    comem.run(|t| body(t));
+    comem.parallel(|t| body(t));
     comem.finish().expect("the job ends well");
 }

@@ -3,7 +3,7 @@
 use super::{all_well, counter, direct, forged, killed_with_an_entry_locked, launcher, roles};
 use crate::checked::Words;
 use comem::heap::RegionOptions;
-use comem::{Comem, NodeId, Options, Placement};
+use comem::{Comem, Homes, NodeId, ObjectOptions};
 use comem_protocol::coherence::direct::Entry;
 use comem_protocol::coherence::direct::remote::{Command, Request, UnitAt};
 use comem_protocol::ids::{Channel, Seq, Slot};
@@ -120,10 +120,11 @@ fn nonsense(role: &str) -> Vec<u8> {
 /// Node 1 sends node 0 a request that no node sends, from each of its own sockets to each of node 0's.
 pub fn forge(comem: Comem, role: &str) {
     let words = Words::new(&comem, 1 << 14, &RegionOptions::default());
-    let ports = comem.array_with::<u32>(8, &Options { placement: Placement::On(NodeId(0)), ..Options::default() });
+    let ports =
+        comem.object_array_with::<u32>(8, &ObjectOptions { homes: Homes::On(NodeId(0)), ..ObjectOptions::default() });
     let ports = ports.expect("an array");
     let key = if role == "forges-without-key" { [8; 32] } else { [7; 32] };
-    comem.run(|t| {
+    comem.parallel(|t| {
         let mine = forged::own_sockets();
         if t.node() == NodeId(0) {
             mine.iter().zip(0..8).for_each(|((_, port), at)| ports.write(t, at, u32::from(*port)));

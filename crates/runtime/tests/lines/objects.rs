@@ -1,6 +1,6 @@
 //! Shared objects under the engine `direct`: what the nodes of the test jobs do. Their code has no checks.
 
-use comem::{Comem, Engine, LockId, NodeId, Options, Placement, Thread};
+use comem::{Comem, Engine, Homes, LockId, NodeId, ObjectOptions, Thread};
 use comem_protocol::coherence::direct::MAGIC;
 
 pub fn play(role: &str, comem: Comem) {
@@ -11,24 +11,24 @@ pub fn play(role: &str, comem: Comem) {
         "object-wide" => wide(&comem),
         "object-killed" => killed(&comem),
         "object-index" => {
-            let named = Options { label: Some("temperatures".to_string()), ..Options::default() };
-            let array = comem.array_with::<u32>(12, &named).expect("an array");
-            comem.run(|t| assert_eq!(array.read(t, 12), 0));
+            let named = ObjectOptions { label: Some("temperatures".to_string()), ..ObjectOptions::default() };
+            let array = comem.object_array_with::<u32>(12, &named).expect("an array");
+            comem.parallel(|t| assert_eq!(array.read(t, 12), 0));
         }
         other => panic!("no role {other}"),
     }
     comem.finish().expect("the job ends");
 }
 
-fn on(placement: Placement, label: &str) -> Options {
-    Options { placement, label: Some(label.to_string()), ..Options::default() }
+fn on(homes: Homes, label: &str) -> ObjectOptions {
+    ObjectOptions { homes, label: Some(label.to_string()), ..ObjectOptions::default() }
 }
 
 /// The accesses of `roles::cases`, which come to the operations of `roles::CASES`.
 fn cases(comem: &Comem) {
-    let words = comem.array_with::<u64>(1000, &on(Placement::On(NodeId(0)), "words")).expect("an array");
+    let words = comem.object_array_with::<u64>(1000, &on(Homes::On(NodeId(0)), "words")).expect("an array");
     assert_eq!((words.unit_elements(), comem.engine()), (8, Engine::Direct));
-    comem.run(|t| {
+    comem.parallel(|t| {
         let on = |node: usize, act: &dyn Fn()| {
             t.barrier();
             if t.id() == node {
@@ -55,9 +55,9 @@ fn cases(comem: &Comem) {
 
 /// Additions to elements of one unit under locks, by reads and writes and in lent ranges.
 fn sums(comem: &Comem) {
-    let sums = comem.array::<u64>(40).expect("an array");
+    let sums = comem.object_array::<u64>(40).expect("an array");
     let each = 400;
-    comem.run(|t| {
+    comem.parallel(|t| {
         for round in 0..each {
             let at = (round + t.id()) % 3;
             t.locked(LockId(at as u64), || sums.write(t, at, sums.read(t, at) + 1));
@@ -72,9 +72,9 @@ fn sums(comem: &Comem) {
         }
         t.barrier();
         let of = |range: std::ops::Range<usize>| range.map(|at| sums.read(t, at)).sum::<u64>();
-        let all = (t.count() * each) as u64;
+        let all = (t.threads() * each) as u64;
         assert_eq!((of(0..3), sums.read(t, 3), sums.read(t, 4)), (all, 2 * all, 2 * all));
-        assert_eq!(of(8..8 + t.count()), (t.count() * (each - 1)) as u64);
+        assert_eq!(of(8..8 + t.threads()), (t.threads() * (each - 1)) as u64);
     });
 }
 
@@ -88,19 +88,19 @@ fn shapes(comem: &Comem) {
     shape::<[u32; 3]>(comem, |i| [i as u32, MAGIC, 7]);
     shape::<[u64; 8]>(comem, |i| [i as u64; 8]);
     shape::<[u64; 300]>(comem, |i| [i as u64; 300]);
-    let none = comem.array::<u32>(0).expect("an array of nothing");
-    comem.run(|t| none.read_into(t, 0, &mut []));
+    let none = comem.object_array::<u32>(0).expect("an array of nothing");
+    comem.parallel(|t| none.read_into(t, 0, &mut []));
 }
 
 fn shape<T: comem::Element + PartialEq + std::fmt::Debug>(comem: &Comem, value: impl Fn(usize) -> T + Sync) {
-    let placements = [Placement::Block, Placement::Cyclic(2), Placement::On(NodeId(1))];
-    for (placement, unit_elements) in placements.into_iter().zip([0, 3, 1000]) {
+    let placements = [Homes::Block, Homes::Cyclic(2), Homes::On(NodeId(1))];
+    for (homes, unit_elements) in placements.into_iter().zip([0, 3, 1000]) {
         let len = 103;
-        let options = Options { placement, unit_elements, ..Options::default() };
-        let array = comem.array_with::<T>(len, &options).expect("an array");
-        comem.run(|t: &Thread| {
-            let other = |by: usize| (t.id() + by) % t.count();
-            let mine = |by: usize| (0..len).filter(move |i| i % t.count() == other(by));
+        let options = ObjectOptions { homes, unit_elements, ..ObjectOptions::default() };
+        let array = comem.object_array_with::<T>(len, &options).expect("an array");
+        comem.parallel(|t: &Thread| {
+            let other = |by: usize| (t.id() + by) % t.threads();
+            let mine = |by: usize| (0..len).filter(move |i| i % t.threads() == other(by));
             mine(0).for_each(|i| array.write(t, i, value(i)));
             t.barrier();
             mine(1).for_each(|i| assert_eq!(array.read(t, i), value(i)));
@@ -108,7 +108,7 @@ fn shape<T: comem::Element + PartialEq + std::fmt::Debug>(comem: &Comem, value: 
             array.read_into(t, 1, &mut all);
             assert!((1..len - 1).all(|i| all[i - 1] == value(i)), "{all:?}");
             t.barrier();
-            let part = comem::share(len, other(1), t.count());
+            let part = comem::split(len, other(1), t.threads());
             let values: Vec<T> = part.clone().map(|i| value(i + 1)).collect();
             if t.id().is_multiple_of(2) {
                 array.write_from(t, part.start, &values);
@@ -134,8 +134,8 @@ fn wide(comem: &Comem) {
 }
 
 fn whole<const N: usize>(comem: &Comem) {
-    let array = comem.array::<[u64; N]>(6).expect("an array");
-    comem.run(|t| {
+    let array = comem.object_array::<[u64; N]>(6).expect("an array");
+    comem.parallel(|t| {
         for round in 0..150 {
             let value = (t.id() * 1000 + round + 1) as u64;
             array.write(t, round % 6, [value; N]);
@@ -149,8 +149,8 @@ fn whole<const N: usize>(comem: &Comem) {
 
 /// Node 1 dies while a range is lent to it. Nothing is locked meanwhile: the others go on until they hear of it.
 fn killed(comem: &Comem) {
-    let array = comem.array_with::<u64>(64, &on(Placement::On(NodeId(0)), "a field")).expect("an array");
-    comem.run(|t| {
+    let array = comem.object_array_with::<u64>(64, &on(Homes::On(NodeId(0)), "a field")).expect("an array");
+    comem.parallel(|t| {
         array.write(t, t.id(), 1);
         t.barrier();
         if t.id() == 1 {

@@ -61,7 +61,7 @@ fn additions(comem: Comem) {
         (0..each).for_each(|_| _ = words.fetch_add(counters[0], 1));
         (0..each).for_each(|i| _ = words.fetch_add(counters[1 + i % 3], 2));
         t.barrier();
-        let (all, sum) = ((t.count() * each) as u64, counters[1..].iter().map(|at| words.load(*at)).sum::<u64>());
+        let (all, sum) = ((t.threads() * each) as u64, counters[1..].iter().map(|at| words.load(*at)).sum::<u64>());
         assert_eq!((words.load(counters[0]), sum), (all, 2 * all));
     });
 }
@@ -78,7 +78,7 @@ fn sections(comem: Comem) {
             t.locked(LockId(at as u64), || add(at));
         }
         t.barrier();
-        let all = (t.count() * each) as u64;
+        let all = (t.threads() * each) as u64;
         assert_eq!((words.load(0), (1..4).map(|at| words.load(at)).sum::<u64>()), (all, all));
         t.barrier();
     });
@@ -109,9 +109,7 @@ fn lock_taken(comem: Comem) {
 fn lock_kept(comem: Comem) {
     let locks = [1, 0].map(|home| lock_at(home, comem.nodes()));
     run(comem, |t| {
-        if t.node() == NodeId(1) {
-            locks.iter().for_each(|lock| t.lock(*lock));
-        }
+        let _held = (t.node() == NodeId(1)).then(|| locks.map(|lock| t.lock(lock)));
         t.barrier();
         match t.node() {
             NodeId(1) => {
@@ -120,7 +118,7 @@ fn lock_kept(comem: Comem) {
                 // SAFETY: a signal to this process, which ends it.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
             }
-            node => t.lock(locks[node.index() / 2]),
+            node => drop(t.lock(locks[node.index() / 2])),
         }
     });
 }
@@ -129,7 +127,7 @@ fn model(comem: Comem) {
     let words = Words::new(&comem, 4 * GRAIN, &RegionOptions::default());
     let steps = times(300_000, 3_000);
     run(comem, |t| {
-        let (me, all) = (t.id(), t.count());
+        let (me, all) = (t.id(), t.threads());
         // Words by who stores to them: each counts its own stores. The last two are added to by all.
         let own = |thread: usize, n: usize| [0, GRAIN, 3 * GRAIN][n % 3] + thread;
         let shared = [60, GRAIN + 61];
@@ -175,7 +173,7 @@ fn flags(comem: Comem) {
     run(comem, |t| {
         for (data, flag) in [(0, 3), (8, 512), (GRAIN, 2 * GRAIN)] {
             for round in 1..=rounds {
-                if round % t.count() as u64 == t.id() as u64 {
+                if round % t.threads() as u64 == t.id() as u64 {
                     words.store(data, round * 5);
                     words.store(flag, round);
                 }

@@ -2,7 +2,7 @@
 
 use crate::matrix::{counted, detectors, job};
 use crate::placement::{WORDS, pages_of, shares_that_wander};
-use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageSlice, RegionOptions};
 use comem::{Comem, NodeId, Thread};
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
@@ -37,7 +37,7 @@ fn again(comem: &Comem) {
     let last = NodeId(comem.nodes() as u16 - 1);
     let homes =
         [Homes::Block, Homes::Cyclic(3), Homes::FirstTouch, Homes::On(last), Homes::Automatic, Homes::FirstTouch];
-    let mut in_use: VecDeque<SharedSlice<u64>> = VecDeque::new();
+    let mut in_use: VecDeque<PageSlice<u64>> = VecDeque::new();
     for round in 0..24 {
         let options = RegionOptions {
             homes: homes[round % homes.len()].clone(),
@@ -45,7 +45,7 @@ fn again(comem: &Comem) {
             ..RegionOptions::default()
         };
         let slice = pages_of(comem, PAGES[round % PAGES.len()], &options);
-        comem.run(|t| shares_that_wander(t, &slice, 2));
+        comem.parallel(|t| shares_that_wander(t, &slice, 2));
         in_use.push_back(slice);
         if in_use.len() > comem.node() {
             let slice = in_use.pop_front().expect("there is one");
@@ -58,7 +58,7 @@ fn again(comem: &Comem) {
 /// the node has room for.
 fn own_again(comem: &Comem) {
     const WORDS_EACH: usize = (6 << 20) / 8;
-    let place = comem.slice::<usize>(WORDS, &RegionOptions::default()).expect("there is room");
+    let place = comem.page_slice::<usize>(WORDS, &RegionOptions::default()).expect("there is room");
     let options = |round: usize| RegionOptions {
         homes: [Homes::Block, Homes::FirstTouch, Homes::Automatic, Homes::Cyclic(3)][round % 4].clone(),
         unit_pages: UNITS[round % UNITS.len()],
@@ -70,13 +70,13 @@ fn own_again(comem: &Comem) {
             let address = comem.alloc(WORDS_EACH * 8, &options(round)).expect("there is room, again").addr();
             place.set(0, address);
         }
-        comem.run(|t| {
+        comem.parallel(|t| {
             t.barrier();
             let words = place.get(0) as *mut usize;
             // Every 16th page, and by turns: diffs go home, copies are invalidated.
             for at in (0..WORDS_EACH).step_by(16 * WORDS) {
                 for lap in 0..2 {
-                    let (mine, theirs) = (at + t.id(), at + (t.id() + 1) % t.count());
+                    let (mine, theirs) = (at + t.id(), at + (t.id() + 1) % t.threads());
                     // SAFETY: within the allocation; each thread writes words of its own.
                     unsafe {
                         let before = if lap == 0 { 0 } else { round + 1 };
@@ -92,7 +92,7 @@ fn own_again(comem: &Comem) {
         if comem.node() == round % comem.nodes() {
             comem.free(place.get(0) as *mut u8).expect("any node may free it");
         }
-        comem.run(|t| (0..3).for_each(|_| t.barrier()));
+        comem.parallel(|t| (0..3).for_each(|_| t.barrier()));
     }
 }
 
@@ -107,8 +107,8 @@ fn table_bytes() -> Option<u64> {
 fn table_given_back(comem: &Comem) {
     let mut most = [0; 2];
     for round in 0..1024 {
-        let slice = comem.slice::<u64>(1 << 20, &RegionOptions::default()).expect("there is room");
-        comem.run(|t| {
+        let slice = comem.page_slice::<u64>(1 << 20, &RegionOptions::default()).expect("there is room");
+        comem.parallel(|t| {
             // Each claims what would be the other's, so that no diffs are noted there.
             let half = (1 - t.id()) << 19;
             (half..half + (1 << 19)).step_by(WORDS << 6).for_each(|word| slice.set(word, 1));
@@ -134,13 +134,13 @@ fn under_one(comem: &Comem) {
     if comem.node() == 0 {
         comem.free(first).expect("it can be freed");
     }
-    comem.run(|t| (0..3).for_each(|_| t.barrier()));
+    comem.parallel(|t| (0..3).for_each(|_| t.barrier()));
     refused("one node has freed it");
     if comem.node() != 0 {
         comem.free(first).expect("it can be freed");
     }
     refused("no barrier has been since");
-    comem.run(|t| (0..2).for_each(|_| t.barrier()));
+    comem.parallel(|t| (0..2).for_each(|_| t.barrier()));
     let second = comem.alloc_all(all, &RegionOptions::default()).expect("there is room again");
     assert_eq!(first, second);
 }
@@ -151,7 +151,7 @@ fn on_the_way(comem: &Comem) {
     let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
     let value = |round: usize, page: usize| (1000 * (round + 1) + page) as u64;
     let place = Mutex::new(None);
-    comem.run(|t| {
+    comem.parallel(|t| {
         let (first, reader) = (t.local_id() == 0, (t.node(), t.local_id()) == (NodeId(1), 1));
         let meet = |t: &Thread| {
             std::thread::sleep(Duration::from_millis(if reader { 3 } else { 0 }));
@@ -189,8 +189,8 @@ fn on_the_way(comem: &Comem) {
 /// on its way to node 0, which has the place for something else soon.
 fn flushed(comem: &Comem) {
     let at = |node| RegionOptions { homes: Homes::On(NodeId(node)), ..RegionOptions::default() };
-    let barrier = || comem.run(|t| t.barrier());
-    let free_at = |nodes: &[usize], slice: &SharedSlice<u64>| {
+    let barrier = || comem.parallel(|t| t.barrier());
+    let free_at = |nodes: &[usize], slice: &PageSlice<u64>| {
         if nodes.contains(&comem.node()) {
             comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
         }

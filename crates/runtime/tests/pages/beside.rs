@@ -3,9 +3,9 @@
 
 use crate::launcher::start;
 use crate::matrix::{detectors, job};
-use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageSlice, RegionOptions};
 use comem::host::Host;
-use comem::{Comem, Error, FlagId, LockId, NodeId, RwLockId, SemaphoreId, Thread};
+use comem::{Comem, Error, FlagId, LockGuard, LockId, NodeId, RwLockId, SemaphoreId, Thread};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -100,9 +100,9 @@ fn sleep(ms: u64) {
 }
 
 /// A page that is at node `home` at first, of which all nodes have a copy.
-fn page(comem: &Comem, home: u16) -> SharedSlice<u64> {
+fn page(comem: &Comem, home: u16) -> PageSlice<u64> {
     let options = RegionOptions { homes: Homes::StartingOn(NodeId(home)), ..RegionOptions::default() };
-    let slice = comem.slice::<u64>(WORDS, &options).expect("a page");
+    let slice = comem.page_slice::<u64>(WORDS, &options).expect("a page");
     barrier(comem);
     assert_eq!(slice.get(0), 0);
     barrier(comem);
@@ -132,9 +132,9 @@ fn counting(comem: &Comem) {
             let thread = comem.current().expect("a place");
             for i in 0..TIMES {
                 thread.locked(LOCK, || slice.set(0, slice.get(0) + 1));
-                thread.wr_lock(RwLockId(3));
+                let writes = thread.write_lock(RwLockId(3));
                 slice.set(1, slice.get(1) + 1);
-                thread.rw_unlock(RwLockId(3));
+                drop(writes);
                 slice.set(8 + 2 * comem.node() + index, i + 1);
             }
             done.fetch_add(1, Ordering::Relaxed);
@@ -184,9 +184,7 @@ fn taken(comem: &Comem) {
     for (round, way) in (0..6).flat_map(|n| WAYS.map(|way| (n, way))) {
         let expected = slice.get(0) + 1;
         let thread = comem.current().expect("a place");
-        if comem.node() == 1 && way == "lock" {
-            thread.lock(LockId(100 + round));
-        }
+        let held = (comem.node() == 1 && way == "lock").then(|| thread.lock(LockId(100 + round)));
         barrier(comem);
         let wait = || {
             await_news(comem, way, round);
@@ -204,7 +202,7 @@ fn taken(comem: &Comem) {
             sleep(110);
             barrier(comem);
             slice.set(0, expected);
-            give_news(comem, way, round);
+            give_news(comem, (way, held), round);
         }
         barrier(comem);
     }
@@ -219,10 +217,10 @@ fn await_news(comem: &Comem, way: &str, round: u64) {
     }
 }
 
-fn give_news(comem: &Comem, way: &str, round: u64) {
+fn give_news(comem: &Comem, (way, held): (&str, Option<LockGuard<'_>>), round: u64) {
     let thread = comem.current().expect("a place");
     match way {
-        "lock" => thread.unlock(LockId(100 + round)),
+        "lock" => drop(held),
         "semaphore" => thread.sem_post(SemaphoreId(200 + round)),
         _ => thread.flag_set(FlagId(300 + round), 1),
     }
@@ -291,7 +289,7 @@ fn told_during_a_close(comem: &Comem) {
     const LAST: u64 = 1 << 40;
     let slice = page(comem, 0);
     let options = RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() };
-    let many = comem.slice::<u64>(PAGES * WORDS, &options).expect("pages");
+    let many = comem.page_slice::<u64>(PAGES * WORDS, &options).expect("pages");
     let done = AtomicBool::new(false);
     let tells = || {
         let thread = comem.current().expect("a place");
@@ -328,7 +326,8 @@ fn told_during_a_close(comem: &Comem) {
 
 /// As before, but nothing was written since it was told: node 1 may wait for that before it comes to the barrier.
 fn nothing_to_tell(comem: &Comem) {
-    let own = comem.slice::<u64>(WORDS, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    let own =
+        comem.page_slice::<u64>(WORDS, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
     let own = own.expect("a page");
     if comem.node() == 0 {
         own.set(0, 1);
@@ -354,20 +353,20 @@ fn held_back(comem: &Comem) {
     let slice = page(comem, 0);
     let count = |thread: &Thread| {
         thread.locked(LOCK, || slice.set(0, slice.get(0) + 1));
-        thread.wr_lock(RwLockId(7));
+        let writes = thread.write_lock(RwLockId(7));
         slice.set(1, slice.get(1) + 1);
-        thread.rw_unlock(RwLockId(7));
+        drop(writes);
     };
     if comem.node() == 1 {
         let thread = comem.current().expect("a place");
-        thread.lock(LOCK);
-        thread.wr_lock(RwLockId(7));
+        let held = thread.lock(LOCK);
+        let writes = thread.write_lock(RwLockId(7));
         barrier(comem);
         sleep(200);
         slice.set(0, slice.get(0) + 1);
         slice.set(1, slice.get(1) + 1);
-        thread.rw_unlock(RwLockId(7));
-        thread.unlock(LOCK);
+        drop(writes);
+        drop(held);
         sleep(50);
         count(&thread);
         barrier(comem);
@@ -375,9 +374,9 @@ fn held_back(comem: &Comem) {
         barrier(comem);
         let writes = || {
             let thread = comem.current().expect("a place");
-            thread.wr_lock(RwLockId(7));
+            let writes = thread.write_lock(RwLockId(7));
             slice.set(1, slice.get(1) + 1);
-            thread.rw_unlock(RwLockId(7));
+            drop(writes);
         };
         let locks = || comem.current().expect("a place").locked(LOCK, || slice.set(0, slice.get(0) + 1));
         with(writes, || {
@@ -415,19 +414,16 @@ fn patience(comem: &Comem) {
 }
 
 fn writing(thread: &Thread, f: &dyn Fn()) {
-    thread.wr_lock(RwLockId(9));
+    let writes = thread.write_lock(RwLockId(9));
     f();
-    thread.rw_unlock(RwLockId(9));
+    drop(writes);
 }
 
 /// A thread of node 0 has been patient and wants locks that node 1 holds until the barrier is open.
 fn patient_in_vain(comem: &Comem, locked: &(impl Fn(&Thread, &dyn Fn()) + Sync)) {
     let (slice, held) = (page(comem, 0), std::sync::Barrier::new(3));
     let thread = comem.current().expect("a place");
-    if comem.node() == 1 {
-        thread.lock(LOCK);
-        thread.wr_lock(RwLockId(9));
-    }
+    let holds_locks = (comem.node() == 1).then(|| (thread.lock(LOCK), thread.write_lock(RwLockId(9))));
     barrier(comem);
     let holds = || {
         let thread = comem.current().expect("a place");
@@ -451,8 +447,7 @@ fn patient_in_vain(comem: &Comem, locked: &(impl Fn(&Thread, &dyn Fn()) + Sync))
         });
     } else {
         barrier(comem);
-        thread.rw_unlock(RwLockId(9));
-        thread.unlock(LOCK);
+        drop(holds_locks);
     }
     barrier(comem);
     assert_eq!(slice.get(0), 1);
@@ -461,7 +456,7 @@ fn patient_in_vain(comem: &Comem, locked: &(impl Fn(&Thread, &dyn Fn()) + Sync))
 /// A thread of node 0 tells something while it uses a range of an array, and node 1 wants that before it comes to the
 /// barrier.
 fn lent(comem: &Comem) {
-    let array = comem.array::<u64>(8).expect("an array");
+    let array = comem.object_array::<u64>(8).expect("an array");
     let (slice, thread) = (page(comem, 1), comem.current().expect("a place"));
     let writes = || {
         let thread = comem.current().expect("a place");
@@ -522,7 +517,7 @@ fn freed(comem: &Comem) {
 /// A thread of node 0 writes, and declares that nobody does any more, while the main thread is at a barrier.
 fn declared(comem: &Comem) {
     let slice = page(comem, 1);
-    let declares = || comem.readonly(slice.as_ptr().cast()).expect("a region can be declared read-only");
+    let declares = || comem.freeze(slice.as_ptr().cast()).expect("a region can be declared read-only");
     let writes = || {
         sleep(100);
         slice.set(0, 1);
@@ -583,7 +578,7 @@ fn waiting_at_the_end(comem: &Comem) {
         let waits = comem.clone();
         std::thread::spawn(move || {
             let thread = waits.current().expect("a place");
-            let _ = thread.try_sem_wait(SemaphoreId(n));
+            let _ = thread.checked_sem_wait(SemaphoreId(n));
         });
     }
     sleep(100);

@@ -1,15 +1,15 @@
 //! Allocation and freeing, from any node and any thread.
 
-use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageSlice, RegionOptions};
 use comem::{Comem, LockId, SemaphoreId, Thread};
 
 /// A place for each thread to leave an address.
-fn addresses(comem: &Comem) -> SharedSlice<usize> {
-    comem.slice(comem.threads() * 16, &RegionOptions::default()).expect("there is room for addresses")
+fn addresses(comem: &Comem) -> PageSlice<usize> {
+    comem.page_slice(comem.threads() * 16, &RegionOptions::default()).expect("there is room for addresses")
 }
 
-fn return_addresses(comem: &Comem, slice: SharedSlice<usize>) {
-    comem.run(|t| t.barrier());
+fn return_addresses(comem: &Comem, slice: PageSlice<usize>) {
+    comem.parallel(|t| t.barrier());
     comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
 }
 
@@ -35,7 +35,7 @@ fn allocate(comem: &Comem, bytes: usize) -> usize {
 pub fn blocks_that_others_free(comem: &Comem) {
     const SIZES: [usize; 6] = [1, 24, 100, 2000, 5000, 40_000];
     let slice = addresses(comem);
-    comem.run(|t| {
+    comem.parallel(|t| {
         let place = |id: usize, n: usize| id * 16 + n;
         for round in 1..5_u8 {
             for (n, size) in SIZES.into_iter().enumerate() {
@@ -45,7 +45,7 @@ pub fn blocks_that_others_free(comem: &Comem) {
                 slice.set(place(t.id(), n), block);
             }
             t.barrier();
-            let other = (t.id() + round as usize) % t.count();
+            let other = (t.id() + round as usize) % t.threads();
             for (n, size) in SIZES.into_iter().enumerate() {
                 let block = slice.get(place(other, n));
                 assert_filled(block, size, round * 16 + other as u8, "what another thread wrote");
@@ -54,8 +54,8 @@ pub fn blocks_that_others_free(comem: &Comem) {
                 comem.free(block as *mut u8).expect("any thread may free");
             }
             if t.id() == 0 {
-                let twice = slice.get(place(t.count() - 1, 0));
-                if other == t.count() - 1 {
+                let twice = slice.get(place(t.threads() - 1, 0));
+                if other == t.threads() - 1 {
                     assert!(comem.free(twice as *mut u8).is_err(), "a block freed twice");
                 }
             }
@@ -70,7 +70,7 @@ pub fn small_blocks_used_again(comem: &Comem) {
     const SIZE: usize = 64;
     const BLOCKS: usize = 8;
     let slice = addresses(comem);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for round in 0..6_u8 {
             let mine: [usize; BLOCKS] = std::array::from_fn(|_| allocate(comem, SIZE));
             for (n, block) in mine.iter().enumerate() {
@@ -81,7 +81,7 @@ pub fn small_blocks_used_again(comem: &Comem) {
             t.barrier();
             // Half of them go back from another node, with fresh writes in them; the rest stays with its owner's
             // contents.
-            let other = (t.id() + 1) % t.count();
+            let other = (t.id() + 1) % t.threads();
             for n in 0..BLOCKS / 2 {
                 let block = slice.get(other * 16 + n);
                 fill(block, SIZE, 0xdd);
@@ -116,8 +116,8 @@ pub fn small_blocks_of_all(comem: &Comem) {
         let all: Vec<usize> = (0..blocks).map(allocate).collect();
         let near = all.windows(2).filter(|two| two[1] - two[0] == 64).count();
         assert!(near + 4 > blocks, "{near} of {blocks} lie beside the one before");
-        comem.run(|t| {
-            for (n, block) in all.iter().enumerate().filter(|(n, _)| n % t.count() == t.id()) {
+        comem.parallel(|t| {
+            for (n, block) in all.iter().enumerate().filter(|(n, _)| n % t.threads() == t.id()) {
                 assert_filled(*block, SIZE, 0, "a new block of all nodes");
                 fill(*block, SIZE, n as u8 | 1);
             }
@@ -134,7 +134,7 @@ pub fn small_blocks_of_all(comem: &Comem) {
 pub fn blocks_beside_read_only_ones(comem: &Comem) {
     const SIZE: usize = 64;
     let slice = addresses(comem);
-    comem.run(|t| {
+    comem.parallel(|t| {
         let piece = || comem.alloc_piece(SIZE, None).expect("there is room for a piece").addr();
         let mine = [allocate(comem, SIZE), allocate(comem, SIZE), piece(), piece()];
         for (n, block) in mine.into_iter().enumerate() {
@@ -143,17 +143,17 @@ pub fn blocks_beside_read_only_ones(comem: &Comem) {
         }
         t.barrier();
         for n in [0, 2] {
-            (0..t.count()).for_each(|id| {
+            (0..t.threads()).for_each(|id| {
                 let block = slice.get(id * 16 + n) as *const u8;
-                comem.readonly(block).expect("a block can be declared read-only");
+                comem.freeze(block).expect("a block can be declared read-only");
             });
         }
         t.barrier();
         for round in 2..6_u8 {
-            let other = (t.id() + round as usize) % t.count();
+            let other = (t.id() + round as usize) % t.threads();
             [1, 3].iter().for_each(|n| fill(slice.get(other * 16 + n), SIZE, round));
             t.barrier();
-            for (id, n) in (0..t.count()).flat_map(|id| (0..4).map(move |n| (id, n))) {
+            for (id, n) in (0..t.threads()).flat_map(|id| (0..4).map(move |n| (id, n))) {
                 let expected = if n % 2 == 1 { round } else { 1 };
                 assert_filled(slice.get(id * 16 + n), SIZE, expected, "a block in a page with read-only ones");
             }
@@ -169,8 +169,8 @@ pub fn blocks_freed_unread(comem: &Comem) {
     const ROUNDS: usize = 8;
     let slice = addresses(comem);
     let (lock, written, freed) = (LockId(70), SemaphoreId(71), SemaphoreId(72));
-    comem.run(|t| {
-        let last = t.count() - 1;
+    comem.parallel(|t| {
+        let last = t.threads() - 1;
         if last < 2 {
             return;
         }
@@ -209,8 +209,8 @@ pub fn blocks_freed_unread(comem: &Comem) {
 pub fn pieces_that_others_free(comem: &Comem) {
     let slice = addresses(comem);
     let piece = || comem.alloc_piece(64, None).expect("there is room for a piece").addr();
-    comem.run(|t| {
-        let owner = t.count() - 1;
+    comem.parallel(|t| {
+        let owner = t.threads() - 1;
         let elsewhere = comem.nodes() > 1;
         if t.id() == owner {
             slice.set(0, piece());
@@ -221,7 +221,7 @@ pub fn pieces_that_others_free(comem: &Comem) {
             fill(first, 64, 0xff);
             comem.free(first as *mut u8).expect("any thread may free");
         }
-        t.try_rendezvous().expect("all meet");
+        t.checked_rendezvous().expect("all meet");
         if t.id() == owner {
             let next = piece();
             assert_eq!(next == first, !elsewhere, "{next:#x}: given out again");
@@ -246,7 +246,7 @@ pub fn pieces_that_others_free(comem: &Comem) {
 
 /// No alignment is missed, blocks do not overlap, and what makes no sense is refused with a sentence.
 pub fn every_size_and_alignment(comem: &Comem) {
-    comem.run(|t| {
+    comem.parallel(|t| {
         let mut blocks: Vec<(usize, usize)> = Vec::new();
         for (n, alignment) in [1, 16, 64, 512, 4096, 1 << 16, 1 << 21, 1 << 30].into_iter().enumerate() {
             for bytes in [0, 1, 63, 700, 4096, 4097] {
@@ -267,7 +267,7 @@ pub fn every_size_and_alignment(comem: &Comem) {
             let options = RegionOptions { label: label.to_string(), ..RegionOptions::default() };
             let region = comem.alloc(100_000, &options).expect("there is room for a region");
             comem.free(region).expect("whatever its name, a region can be freed");
-            let refused = comem.readonly(region).err().map(|e| e.to_string()).unwrap_or_default();
+            let refused = comem.freeze(region).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(refused.contains("which was freed"), "{refused}");
         }
         for (options, part) in [
@@ -297,7 +297,7 @@ fn element(address: usize) -> *mut Element {
 pub fn a_list_across_nodes(comem: &Comem) {
     let each = 10;
     let head = addresses(comem);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for n in 0..each {
             let new = allocate(comem, size_of::<Element>());
             t.locked(LockId(41), || {
@@ -307,7 +307,7 @@ pub fn a_list_across_nodes(comem: &Comem) {
             });
         }
         t.barrier();
-        let mut seen = vec![false; each * t.count()];
+        let mut seen = vec![false; each * t.threads()];
         for [number, _] in list(head.get(0)) {
             assert!(!std::mem::replace(&mut seen[number], true), "element {number} is there twice");
         }
@@ -330,7 +330,7 @@ fn list(head: usize) -> impl Iterator<Item = Element> {
     })
 }
 
-fn take_the_list_down(comem: &Comem, t: &Thread, head: &SharedSlice<usize>) {
+fn take_the_list_down(comem: &Comem, t: &Thread, head: &PageSlice<usize>) {
     loop {
         let taken = t.locked(LockId(41), || {
             let first = head.get(0);

@@ -7,7 +7,7 @@ use crate::launcher::Outcome;
 use crate::matrix::{counted, detectors, job, works};
 use crate::order::many_locks;
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, PageEngine, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageEngine, PageSlice, RegionOptions};
 use comem::{Comem, LockId, NodeId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,8 +21,8 @@ pub fn steps() -> usize {
 /// Plays a role of this file; `false` when it has none of that name.
 pub fn play(comem: &Comem, role: &str) -> bool {
     match role {
-        "barriers" => comem.run(|t| (0..steps()).for_each(|_| t.barrier())),
-        "rendezvous" => comem.run(|t| (0..steps()).for_each(|_| t.try_rendezvous().expect("all meet"))),
+        "barriers" => comem.parallel(|t| (0..steps()).for_each(|_| t.barrier())),
+        "rendezvous" => comem.parallel(|t| (0..steps()).for_each(|_| t.checked_rendezvous().expect("all meet"))),
         "long-close" => a_long_close(comem),
         "locks-again" => locks_again(comem),
         "many-locks" => many_locks(comem),
@@ -53,21 +53,21 @@ pub fn play(comem: &Comem, role: &str) -> bool {
     true
 }
 
-fn homed_at_zero(comem: &Comem, pages: usize) -> SharedSlice<u64> {
+fn homed_at_zero(comem: &Comem, pages: usize) -> PageSlice<u64> {
     pages_of(comem, pages, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() })
 }
 
 /// Node 1 adds to a word whose home is node 0, of whose page it has a copy at first.
 fn additions(comem: &Comem) {
     let slice = homed_at_zero(comem, 1);
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node() == NodeId(0) {
             slice.set(0, 5);
         }
         t.barrier();
         assert_eq!(slice.get(0), 5);
         t.barrier();
-        let adds = t.id() + 1 == t.count();
+        let adds = t.id() + 1 == t.threads();
         (0..if adds { steps() } else { 0 }).for_each(|step| {
             assert_eq!(slice.fetch_add_relaxed(t, 0, 1), 5 + step as u64);
         });
@@ -82,7 +82,7 @@ fn additions(comem: &Comem) {
 fn items(comem: &Comem) {
     let slice = homed_at_zero(comem, 1);
     let total = 10_000 * steps();
-    comem.run(|t| {
+    comem.parallel(|t| {
         t.barrier();
         for chunk in [1, 3, 0] {
             let (mut mine, mut sum) = (0, 0);
@@ -104,13 +104,13 @@ fn items(comem: &Comem) {
 /// Threads take a lock one after the other, and count under it.
 fn lock_in_turn(comem: &Comem) {
     let slice = homed_at_zero(comem, 1);
-    comem.run(|t| {
+    comem.parallel(|t| {
         t.barrier();
         for step in 0..steps() {
-            if step % t.count() == t.id() {
+            if step % t.threads() == t.id() {
                 t.locked(LockId(1), || slice.set(0, slice.get(0) + 1));
             }
-            t.try_rendezvous().unwrap();
+            t.checked_rendezvous().unwrap();
         }
         t.barrier();
         assert_eq!(slice.get(0), steps() as u64);
@@ -121,21 +121,21 @@ fn lock_in_turn(comem: &Comem) {
 /// Each thread has a word of its own in the first page; in the second all count in one word, under a lock.
 fn to_and_fro(comem: &Comem) {
     let slice = homed_at_zero(comem, 2);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for step in 0..steps() as u64 {
             slice.set(8 * t.id(), step + 1);
             t.locked(LockId(1), || slice.set(WORDS, slice.get(WORDS) + 1));
             t.barrier();
         }
-        assert_eq!(slice.get(WORDS), (t.count() * steps()) as u64);
+        assert_eq!(slice.get(WORDS), (t.threads() * steps()) as u64);
         t.barrier();
     });
 }
 
 /// Ways in which threads other than the first, the home's, write a page: of its own writes the home knows the page
 /// alone, and is mistaken in epochs with one other writer, more often on a busy machine.
-fn share_a_page(t: &comem::Thread, slice: &SharedSlice<u64>, way: usize, step: u64) {
-    let (from, others, me) = (way * WORDS, t.count() - 1, t.id() - 1);
+fn share_a_page(t: &comem::Thread, slice: &PageSlice<u64>, way: usize, step: u64) {
+    let (from, others, me) = (way * WORDS, t.threads() - 1, t.id() - 1);
     let count = |word: usize| t.locked(LockId(1), || slice.set(from + word, slice.get(from + word) + 1));
     let write = |words: &mut dyn Iterator<Item = usize>| words.for_each(|word| slice.set(from + word, step));
     match way {
@@ -154,7 +154,7 @@ fn share_a_page(t: &comem::Thread, slice: &SharedSlice<u64>, way: usize, step: u
 /// All write a word each, of one line, and of a line each; and all but one in other ways ([`share_a_page`]).
 fn shared_falsely(comem: &Comem) {
     let slice = homed_at_zero(comem, 6);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for step in 1..=steps() as u64 {
             slice.set(t.id(), step);
             slice.set(WORDS + 64 * t.id(), step);
@@ -169,9 +169,9 @@ fn shared_falsely(comem: &Comem) {
 /// The last thread writes a word of so many pages, which have their home at node 0.
 fn many_puts(comem: &Comem) {
     let slice = homed_at_zero(comem, steps());
-    comem.run(|t| {
+    comem.parallel(|t| {
         t.barrier();
-        if t.id() + 1 == t.count() {
+        if t.id() + 1 == t.threads() {
             (0..steps()).for_each(|page| slice.set(page * WORDS, 1));
         }
         t.barrier();
@@ -183,9 +183,9 @@ fn written_in_turn(comem: &Comem) {
     let options =
         RegionOptions { engine: Some(PageEngine::Msi), homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
     let slice = pages_of(comem, 1, &options);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for step in 0..steps() {
-            if step % t.count() == t.id() {
+            if step % t.threads() == t.id() {
                 slice.set(0, step as u64);
             }
             t.barrier();
@@ -197,8 +197,8 @@ fn written_in_turn(comem: &Comem) {
 /// The last thread takes a lock again and again, and writes under it.
 fn locks_again(comem: &Comem) {
     let slice = homed_at_zero(comem, 1);
-    comem.run(|t| {
-        if t.id() + 1 == t.count() {
+    comem.parallel(|t| {
+        if t.id() + 1 == t.threads() {
             t.locked(LockId(1), || slice.set(0, 1));
             t.locked(LockId(1), || slice.set(1, 1));
             (0..steps()).for_each(|step| t.locked(LockId(1), || slice.set(step % WORDS, step as u64)));
@@ -211,7 +211,7 @@ fn locks_again(comem: &Comem) {
 /// All nodes have a page valid, and then write to it, the home too.
 fn writes_to_valid_pages(comem: &Comem) {
     let slice = homed_at_zero(comem, 8);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for node in 0..comem.nodes() {
             // In turns, for how many faults the home takes depends on who is first.
             if node == t.node().index() {
@@ -231,7 +231,7 @@ fn writes_to_valid_pages(comem: &Comem) {
 fn diffs_for_one_home(comem: &Comem) {
     const EACH: usize = 20;
     let slice = homed_at_zero(comem, EACH * comem.nodes());
-    comem.run(|t| {
+    comem.parallel(|t| {
         let own = t.node().index() * EACH..(t.node().index() + 1) * EACH;
         own.clone().for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
         t.barrier();
@@ -249,7 +249,7 @@ fn diffs_for_one_home(comem: &Comem) {
 fn threads_that_fault_together(comem: &Comem) {
     static ARRIVED: AtomicUsize = AtomicUsize::new(0);
     let slice = homed_at_zero(comem, 64);
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node().index() == 1 {
             for page in 0..64 {
                 ARRIVED.fetch_add(1, Ordering::AcqRel);
@@ -267,7 +267,7 @@ fn threads_that_fault_together(comem: &Comem) {
 /// Every node writes pages whose homes it has, and that nobody else looks at.
 fn private_pages(comem: &Comem) {
     let slice = pages_of(comem, 4 * comem.nodes(), &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         let own = t.node().index() * 4..(t.node().index() + 1) * 4;
         own.clone().for_each(|page| slice.set(page * WORDS + t.local_id(), 1));
         t.barrier();
@@ -282,7 +282,7 @@ fn private_pages(comem: &Comem) {
 /// Node 0 writes pages whose homes are at node 1: with no steps as if they were its own, else as set-up for others.
 fn set_up(comem: &Comem) {
     let slice = pages_of(comem, 8, &RegionOptions { homes: Homes::Claimed, ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node().index() == 0 {
             (0..8).for_each(|page| slice.set(page * WORDS, 7));
             if steps() > 0 {
@@ -302,7 +302,7 @@ fn untouched(comem: &Comem, homes: Homes) {
     let (nodes, each) = (comem.nodes(), 16);
     let late = homes == Homes::Claimed;
     let slice = pages_of(comem, each * nodes, &RegionOptions { homes, ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         if steps() > 0 && late {
             t.begin_work();
         }
@@ -321,7 +321,7 @@ fn untouched(comem: &Comem, homes: Homes) {
 fn in_order(comem: &Comem) {
     const PAGES: usize = 4 * 512;
     let slice = pages_of(comem, PAGES, &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node().index() == 0 {
             (0..PAGES).for_each(|page| slice.set(page * WORDS, page as u64 + 1));
         }
@@ -335,7 +335,7 @@ fn read_in_turn(comem: &Comem) {
     const PAGES: usize = 64;
     let slice = homed_at_zero(comem, PAGES);
     let other = pages_of(comem, 1, &RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         for step in 1..=steps() {
             if t.node().index() == 0 {
                 (0..PAGES).for_each(|page| slice.set(page * WORDS + step, (step * PAGES + page) as u64));
@@ -366,11 +366,11 @@ fn a_long_close(comem: &Comem) {
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
     let options = |node| RegionOptions { homes: Homes::On(NodeId(node)), ..RegionOptions::default() };
     let (written, other) = (pages_of(comem, MANY, &options(1)), pages_of(comem, MANY, &options(0)));
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.id() == 0 {
-            t.lock(LockId(0));
+            let held = t.lock(LockId(0));
             (0..MANY).for_each(|page| written.set(page * WORDS, page as u64 + 1));
-            t.unlock(LockId(0));
+            drop(held);
         }
         // Barriers are releases too: the threads of node 1 wait for word by a message instead.
         match (t.node().index(), t.local_id()) {
@@ -385,11 +385,11 @@ fn a_long_close(comem: &Comem) {
                 while READ.load(Ordering::Acquire) < 4 {
                     std::thread::yield_now();
                 }
-                t.lock(LockId(0));
+                let held = t.lock(LockId(0));
                 TAKEN.store(1, Ordering::Release);
                 t.post(0, b"taken").expect("a message can be sent");
                 (0..MANY).step_by(37).for_each(|page| assert_eq!(written.get(page * WORDS), page as u64 + 1));
-                t.unlock(LockId(0));
+                drop(held);
             }
             (1, 1) => {
                 while READ.load(Ordering::Acquire) < 1 {

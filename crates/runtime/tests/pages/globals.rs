@@ -62,7 +62,7 @@ const LAST_WRITES: &str = "last-writes";
 fn last_writes(comem: &Comem) {
     fill(comem);
     share(comem);
-    comem.run(|t| {
+    comem.parallel(|t| {
         (0..2).for_each(|page| set(page * PAGE_WORDS + t.id(), 1));
         t.barrier();
         (0..3).for_each(|page| set(page * PAGE_WORDS + t.id(), 70 + t.id() as u64));
@@ -91,7 +91,7 @@ pub fn fill(comem: &Comem) {
 pub fn variables_of_all(comem: &Comem) {
     fill(comem);
     share(comem);
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.local_id() == 0 {
             for word in (0..DATA_PAGES * PAGE_WORDS).step_by(61) {
                 assert_eq!(get(word), 1000 + word as u64, "word {word} as node 0 had it");
@@ -111,12 +111,12 @@ pub fn variables_of_all(comem: &Comem) {
     assert!(!comem.is_shared(memory().cast::<u8>().wrapping_add(PAGES * PAGE_BYTES)));
     let freed = comem.free(memory().cast()).unwrap_err().to_string();
     assert!(comem.nodes() == 1 || freed.contains("global variable"), "{freed}");
-    assert!(comem.readonly(memory().cast()).is_err());
+    assert!(comem.freeze(memory().cast()).is_err());
 }
 
 /// Each thread has every so-and-so-manieth word of two pages, one that has initial values and one that was zero.
 fn neighbours(t: &Thread) {
-    let (threads, me) = (t.count(), t.id());
+    let (threads, me) = (t.threads(), t.id());
     for round in 0..times(6) as u64 {
         for page in [1, 9] {
             for word in (me..PAGE_WORDS).step_by(threads) {
@@ -137,14 +137,14 @@ fn neighbours(t: &Thread) {
 fn in_turns(t: &Thread) {
     let (counter, array, rounds) = (20 * PAGE_WORDS + 3, 21 * PAGE_WORDS, times(12) as u64);
     for _ in 0..rounds {
-        t.lock(LockId(5));
+        let held = t.lock(LockId(5));
         let next = get(counter);
         set(counter, next + 1);
         set(array + next as usize, next * next);
-        t.unlock(LockId(5));
+        drop(held);
     }
     t.barrier();
-    let all = rounds * t.count() as u64;
+    let all = rounds * t.threads() as u64;
     assert_eq!(get(counter), all);
     (0..all).for_each(|n| assert_eq!(get(array + n as usize), n * n));
     t.barrier();
@@ -153,16 +153,16 @@ fn in_turns(t: &Thread) {
 /// What is written before one lock is seen by whoever comes after, also through another page.
 fn by_another_lock(t: &Thread) {
     let (value, ready) = (30 * PAGE_WORDS, 31 * PAGE_WORDS);
-    if t.id() == t.count() - 1 {
+    if t.id() == t.threads() - 1 {
         set(value, 77);
-        t.lock(LockId(6));
+        let held = t.lock(LockId(6));
         set(ready, 1);
-        t.unlock(LockId(6));
+        drop(held);
     }
     loop {
-        t.lock(LockId(6));
+        let held = t.lock(LockId(6));
         let seen = get(ready);
-        t.unlock(LockId(6));
+        drop(held);
         if seen == 1 {
             break;
         }

@@ -29,7 +29,7 @@ fn set_up_in_turns(comem: &Comem) {
     const PART: usize = 256;
     let options = RegionOptions { homes: Homes::StartingOn(NodeId(1)), ..RegionOptions::default() };
     let slice = pages_of(comem, PARTS * PART, &options);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for part in 0..PARTS {
             if t.node() == NodeId(0) {
                 (part * PART..(part + 1) * PART).for_each(|page| slice.set(page * WORDS, page as u64 + 1));
@@ -48,7 +48,7 @@ fn set_up_at_once(comem: &Comem) {
     let pages = 4096;
     for _ in 0..2 {
         let slice = pages_of(comem, pages, &RegionOptions { homes: Homes::Automatic, ..RegionOptions::default() });
-        comem.run(|t| {
+        comem.parallel(|t| {
             if t.node() == NodeId(0) {
                 (0..pages).for_each(|page| slice.set(page * WORDS, page as u64 + 1));
             }
@@ -68,7 +68,7 @@ fn set_up_at_once(comem: &Comem) {
 fn exchanged(comem: &Comem) {
     let (steps, each) = (24, 64);
     let slice = pages_of(comem, steps * each, &RegionOptions { homes: Homes::Automatic, ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         for step in 0..steps / 2 {
             // Some of each node's share.
             for part in [step, steps / 2 + step] {
@@ -87,7 +87,7 @@ fn placed_first(comem: &Comem) {
     let vast = pages_of(comem, 8 * CACHE_PAGES, &vast);
     let few = RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() };
     let few = pages_of(comem, CACHE_PAGES / 4, &few);
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node() == NodeId(0) {
             (0..8 * CACHE_PAGES).for_each(|page| vast.set(page * WORDS, 1));
         } else {
@@ -110,7 +110,7 @@ fn freed_unmet(comem: &Comem) {
     for round in 0..8 {
         let slice = pages_of(comem, 3 * CACHE_PAGES, &automatic);
         let write = |word: usize| (0..CACHE_PAGES / 4).for_each(|page| slice.set(page * WORDS + word, 1));
-        comem.run(|t| {
+        comem.parallel(|t| {
             if t.node() == NodeId(1) {
                 write(0);
             }
@@ -130,14 +130,14 @@ fn freed_unmet(comem: &Comem) {
         if comem.node() == 0 {
             free();
         }
-        comem.run(|t| t.barrier());
+        comem.parallel(|t| t.barrier());
         if comem.node() != 0 {
             free();
         }
-        comem.run(|t| t.barrier());
+        comem.parallel(|t| t.barrier());
     }
     let slice = pages_of(comem, 12 * CACHE_PAGES, &automatic);
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node() == NodeId(0) {
             (0..12 * CACHE_PAGES).for_each(|page| slice.set(page * WORDS, 1));
         }

@@ -3,7 +3,7 @@
 use crate::launcher::{Outcome, start};
 use crate::matrix::{all_well, counted, detectors, job, works};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, PageEngine, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageEngine, PageSlice, RegionOptions};
 use comem::{Comem, NodeId};
 
 /// Plays a role of this file; `false` when it has none of that name.
@@ -42,8 +42,8 @@ pub fn file_bytes() -> u64 {
 /// Each node reads all of 64 MiB, of which it may keep 1 MiB beside its own part.
 fn small_cache(comem: &Comem) {
     let slice = pages_of(comem, SHARED_PAGES, &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
-    comem.run(|t| {
-        for page in t.share(SHARED_PAGES) {
+    comem.parallel(|t| {
+        for page in t.split(SHARED_PAGES) {
             slice.set(page * WORDS + 7, page as u64 + 1);
         }
         t.barrier();
@@ -64,8 +64,8 @@ fn small_cache(comem: &Comem) {
 fn rows_of_columns(comem: &Comem) {
     const COLUMN: usize = 20_000;
     let on_0 = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
-    let slice = comem.slice::<u64>(700 * COLUMN, &on_0).unwrap();
-    comem.run(|t| {
+    let slice = comem.page_slice::<u64>(700 * COLUMN, &on_0).unwrap();
+    comem.parallel(|t| {
         let rows = if t.node() == NodeId(1) { 0..20 } else { 0..0 };
         for row in rows {
             assert_eq!((0..700).map(|column| slice.get(column * COLUMN + row)).sum::<u64>(), 0);
@@ -78,7 +78,7 @@ fn rows_of_columns(comem: &Comem) {
 /// At each step all read one row of a page, and its owner writes those behind it, which it has for itself.
 fn factorisation(comem: &Comem) {
     let slice = pages_of(comem, ROWS, &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         let mine = |row: &usize| row * comem.nodes() / ROWS == t.node().index();
         for step in 0..ROWS {
             assert_eq!(slice.get(step * WORDS), step as u64);
@@ -100,7 +100,7 @@ const WRITTEN_PAGES: usize = 1200;
 fn written_cache(comem: &Comem) {
     let pages = WRITTEN_PAGES;
     let slice = pages_of(comem, pages, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         for pass in 1..=3 {
             for page in 0..pages {
                 let at = page * WORDS + t.id() * 8;
@@ -113,11 +113,11 @@ fn written_cache(comem: &Comem) {
         }
         t.barrier();
         for page in (0..pages).step_by(7) {
-            (0..t.count()).for_each(|id| assert_eq!(slice.get(page * WORDS + id * 8), 3, "page {page}, thread {id}"));
+            (0..t.threads()).for_each(|id| assert_eq!(slice.get(page * WORDS + id * 8), 3, "page {page}, thread {id}"));
         }
         for turn in 0..comem.nodes() {
             t.barrier();
-            let here = comem::share(pages, t.local_id(), t.count() / comem.nodes());
+            let here = comem::split(pages, t.local_id(), t.threads() / comem.nodes());
             let mine = if t.node().index() == turn { here } else { 0..0 };
             mine.for_each(|page| slice.set(page * WORDS + 500 + turn, page as u64));
         }
@@ -130,14 +130,14 @@ fn written_cache(comem: &Comem) {
 }
 
 /// A slice of the first node's pages, with a name for reports.
-fn named(comem: &Comem, label: &str, pages: usize, unit_pages: u32) -> SharedSlice<u64> {
+fn named(comem: &Comem, label: &str, pages: usize, unit_pages: u32) -> PageSlice<u64> {
     let label = label.to_string();
     let options = RegionOptions { homes: Homes::On(NodeId(0)), unit_pages, label, ..RegionOptions::default() };
     pages_of(comem, pages, &options)
 }
 
 /// The eight bytes around the beginning of a page.
-fn spanning(slice: &SharedSlice<u64>, page: usize) -> *mut u64 {
+fn spanning(slice: &PageSlice<u64>, page: usize) -> *mut u64 {
     // SAFETY: the page is not the slice's first, and so the address lies within the slice.
     unsafe { slice.as_ptr().cast::<u8>().add(page * 4096 - 4).cast() }
 }
@@ -150,8 +150,8 @@ const AGAIN_PAGES: usize = 160;
 fn copies_out_of_use(comem: &Comem, end: bool) {
     let [once, two, again, marks] =
         [("once", 240), ("two", 8), ("again", AGAIN_PAGES), ("marks", 1)].map(|(l, n)| named(comem, l, n, 1));
-    comem.run(|t| {
-        let write = |slice: &SharedSlice<u64>, value| (0..slice.len()).for_each(|i| slice.set(i, value));
+    comem.parallel(|t| {
+        let write = |slice: &PageSlice<u64>, value| (0..slice.len()).for_each(|i| slice.set(i, value));
         let first = t.node() == NodeId(0);
         if first {
             [&once, &two, &again].into_iter().for_each(|slice| write(slice, 1));
@@ -193,7 +193,7 @@ fn heap_file_bytes() -> u64 {
 /// The second node reads one region after another, all of which the first writes again.
 fn growing(comem: &Comem) {
     let regions: Vec<_> = (0..32).map(|_| named(comem, "", 256, 1)).collect();
-    comem.run(|t| {
+    comem.parallel(|t| {
         let first = t.node() == NodeId(0);
         for (round, slice) in regions.iter().enumerate() {
             for value in [round as u64, 99] {
@@ -220,7 +220,7 @@ fn few_units(comem: &Comem) {
     const UNIT: usize = 64;
     const UNITS: usize = 48;
     let slice = named(comem, "", UNITS * UNIT, UNIT as u32);
-    comem.run(|t| {
+    comem.parallel(|t| {
         let mut seed = 17 + t.id();
         for round in 0..8 {
             for _ in 0..20 {
@@ -231,7 +231,7 @@ fn few_units(comem: &Comem) {
             }
             t.barrier();
         }
-        for unit in (1..UNITS).filter(|unit| unit % t.count() == t.id()) {
+        for unit in (1..UNITS).filter(|unit| unit % t.threads() == t.id()) {
             // SAFETY: within the slice; each of these words has one writer.
             unsafe { spanning(&slice, unit * UNIT).write_unaligned(unit as u64 * 0x1_0000_0001) };
         }
@@ -249,14 +249,14 @@ fn few_units(comem: &Comem) {
 fn vast(comem: &Comem) {
     const WORDS_IN_ALL: usize = 30_000_000_000 / 8;
     const STEP: usize = WORDS_IN_ALL / (40_000_000 / 4096);
-    let slice = comem.slice::<u64>(WORDS_IN_ALL, &RegionOptions::default()).expect("address space is cheap");
+    let slice = comem.page_slice::<u64>(WORDS_IN_ALL, &RegionOptions::default()).expect("address space is cheap");
     let places = WORDS_IN_ALL / STEP;
-    comem.run(|t| {
-        for place in t.share(places) {
+    comem.parallel(|t| {
+        for place in t.split(places) {
             slice.set(place * STEP, place as u64 + 1);
         }
         t.barrier();
-        let other = comem::share(places, (t.id() + 1) % t.count(), t.count());
+        let other = comem::split(places, (t.id() + 1) % t.threads(), t.threads());
         for place in other.clone() {
             assert_eq!(slice.get(place * STEP), place as u64 + 1);
         }
@@ -276,7 +276,7 @@ fn one_page_of_each_chunk(comem: &Comem) {
     let slice =
         pages_of(comem, CHUNKS * 512, &RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() });
     let place = |chunk: usize| chunk * CHUNK_WORDS + chunk % 512 * WORDS;
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node() == NodeId(1) {
             (0..CHUNKS).for_each(|chunk| slice.set(place(chunk), chunk as u64 + 1));
         }
@@ -308,7 +308,7 @@ fn half_read(comem: &Comem) {
             (0..20).for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
             comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
         }
-        comem.run(|t| t.barrier());
+        comem.parallel(|t| t.barrier());
         if comem.node() == 0 {
             comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
         }
@@ -320,7 +320,7 @@ fn half_read(comem: &Comem) {
 fn freed_shared(comem: &Comem) {
     const PAGES: usize = 1024;
     let slice = pages_of(comem, PAGES, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         let first = t.node() == NodeId(0);
         let write = |value| (0..PAGES).filter(|_| first).for_each(|page| slice.set(page * WORDS, value));
         write(1);
@@ -340,7 +340,7 @@ fn scattered(comem: &Comem) {
     let each = 2 * (map_count_limit() + 2000);
     let slice = pages_of(comem, each * comem.nodes(), &RegionOptions::default());
     let place = |node: usize, n: usize| (node * each + 2 * n) * WORDS;
-    comem.run(|t| {
+    comem.parallel(|t| {
         let (node, next) = (t.node().index(), (t.node().index() + 1) % comem.nodes());
         let step = if next == 0 { 999 } else { 1 };
         (0..each / 2).step_by(step).for_each(|n| slice.set(place(node, n), n as u64 + 1));
@@ -365,7 +365,7 @@ fn scattered_beside(comem: &Comem, other: impl Fn() + Sync) {
     let on_0 = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
     let slice = pages_of(comem, 2 * all, &on_0);
     let word = pages_of(comem, 1, &RegionOptions { engine: Some(PageEngine::Msi), ..on_0 });
-    comem.run(|t| {
+    comem.parallel(|t| {
         let (me, before) = (t.node().index(), all - last);
         (0..before).filter(|_| me == 0).for_each(|n| slice.set(2 * n * WORDS, n as u64 + 1));
         for n in before..all {
@@ -423,21 +423,21 @@ fn allocated_afterwards(comem: &Comem) {
         slice.set(comem.node(), mine as u64);
         slice
     });
-    comem.run(|t| {
+    comem.parallel(|t| {
         t.barrier();
-        let theirs = (0..t.count()).map(|node| {
+        let theirs = (0..t.threads()).map(|node| {
             assert_eq!(fine.get(node), coarse.get(node));
             coarse.get(node) as *mut u64
         });
         let all: Vec<*mut u64> = [fine.as_ptr(), coarse.as_ptr()].into_iter().chain(theirs).collect();
         for word in 100 + t.id()..AFTERWARDS_PAGES * WORDS {
-            if word % t.count() == t.id() {
+            if word % t.threads() == t.id() {
                 // SAFETY: all regions have as many words, and each word has one writer.
                 all.iter().for_each(|region| unsafe { region.add(word).write_volatile(word as u64) });
             }
         }
         t.barrier();
-        for word in 100 + t.count()..AFTERWARDS_PAGES * WORDS {
+        for word in 100 + t.threads()..AFTERWARDS_PAGES * WORDS {
             // SAFETY: as above; nobody writes between these barriers.
             all.iter().for_each(|region| assert_eq!(unsafe { region.add(word).read_volatile() }, word as u64));
         }
@@ -474,11 +474,11 @@ fn too_much(comem: &Comem) {
         "{together}"
     );
     assert!(refused(usize::MAX / 2).contains("allocate less"));
-    assert!(comem.slice::<u64>(usize::MAX / 4, &RegionOptions::default()).is_err());
-    comem.run(|t| {
+    assert!(comem.page_slice::<u64>(usize::MAX / 4, &RegionOptions::default()).is_err());
+    comem.parallel(|t| {
         kept.set(t.id(), 5);
         t.barrier();
-        (0..t.count()).for_each(|id| assert_eq!(kept.get(id), 5));
+        (0..t.threads()).for_each(|id| assert_eq!(kept.get(id), 5));
         t.barrier();
     });
     give_back(comem, kept);

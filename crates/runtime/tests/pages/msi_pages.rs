@@ -29,10 +29,10 @@ const STORES: u64 = 40;
 /// All nodes store to the same words, which lie across two pages.
 fn across(comem: &Comem) {
     let slice = pages_of(comem, 2, &single(Homes::Cyclic(1)));
-    comem.run(|t| {
+    comem.parallel(|t| {
         t.barrier();
         for n in 0..STORES {
-            t.try_rendezvous().expect("all come");
+            t.checked_rendezvous().expect("all come");
             // SAFETY: within the slice. Threads of other nodes store there too, each with one instruction.
             unsafe { slice.as_ptr().byte_add(WORDS * 8 - 4).write_unaligned(n << 32 | n) };
         }
@@ -66,14 +66,14 @@ fn sparse(comem: &Comem) {
     const PAGES: usize = 64 << 20;
     let before = resident();
     let slice = pages_of(comem, PAGES, &single(Homes::Block));
-    comem.run(|t| {
+    comem.parallel(|t| {
         let place = |n: usize| n * (PAGES / 8) * WORDS + 1;
-        (0..8).filter(|n| n % t.count() == t.id()).for_each(|n| slice.set(place(n), n as u64 + 1));
+        (0..8).filter(|n| n % t.threads() == t.id()).for_each(|n| slice.set(place(n), n as u64 + 1));
         t.barrier();
         (0..8).for_each(|n| assert_eq!(slice.get(place(n)), n as u64 + 1));
         t.barrier();
     });
-    comem.readonly(slice.as_ptr().cast()).expect("it is a region");
+    comem.freeze(slice.as_ptr().cast()).expect("it is a region");
     let grown = resident().saturating_sub(before);
     assert!(grown < 64 << 10, "{grown} KiB for 8 pages in use");
     give_back(comem, slice);
@@ -92,13 +92,13 @@ const SEQUENCE: usize = 400;
 /// The last thread reads pages of node 0 in order, twice, and in between they are written there.
 fn in_sequence(comem: &Comem) {
     let slice = pages_of(comem, SEQUENCE, &single(Homes::On(NodeId(0))));
-    comem.run(|t| {
+    comem.parallel(|t| {
         for value in 1..3 {
             if t.id() == 0 {
                 (0..SEQUENCE).for_each(|page| slice.set(page * WORDS, value));
             }
             t.barrier();
-            if t.id() + 1 == t.count() {
+            if t.id() + 1 == t.threads() {
                 (0..SEQUENCE).for_each(|page| assert_eq!(slice.get(page * WORDS), value));
             }
             t.barrier();
@@ -134,7 +134,7 @@ const SCANNED: usize = 64;
 /// without any synchronisation.
 fn scanned(comem: &Comem) {
     let slice = pages_of(comem, SCANNED, &single(Homes::Cyclic(3)));
-    comem.run(|t| {
+    comem.parallel(|t| {
         t.barrier();
         if t.id() == 0 {
             (1..=ROUNDS).for_each(|round| (0..SCANNED).for_each(|page| slice.set(page * WORDS, round)));

@@ -2,7 +2,7 @@
 
 use crate::matrix::job;
 use crate::sharing::own_bytes;
-use comem::heap::{RegionOptions, SharedSlice};
+use comem::heap::{PageSlice, RegionOptions};
 use comem::{Comem, LockId};
 use comem_protocol::ids::manager_of;
 
@@ -26,7 +26,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
 }
 
 /// Every third name is an address, and every third one of the greatest numbers, the greatest among them.
-fn name(slice: &SharedSlice<u64>, n: usize) -> LockId {
+fn name(slice: &PageSlice<u64>, n: usize) -> LockId {
     LockId(match n % 3 {
         0 => n as u64,
         1 => (slice.as_ptr().addr() + n * size_of::<u64>()) as u64,
@@ -37,8 +37,8 @@ fn name(slice: &SharedSlice<u64>, n: usize) -> LockId {
 /// Each node takes all locks that it manages, which needs no message, then some of the other's, and last all want the
 /// same few.
 fn many_names(comem: &Comem) {
-    let slice = comem.slice::<u64>(NAMES, &RegionOptions::default()).expect("there is room");
-    comem.run(|t| {
+    let slice = comem.page_slice::<u64>(NAMES, &RegionOptions::default()).expect("there is room");
+    comem.parallel(|t| {
         let count = |n: &usize| {
             let add = || slice.set(*n, slice.get(*n) + 1);
             t.locked(name(&slice, *n), || {
@@ -58,11 +58,11 @@ fn many_names(comem: &Comem) {
         for _ in 0..ROUNDS {
             counted().for_each(|n| count(&n));
             // Nobody is done with its rounds before another begins; only the locks say what was written.
-            t.try_rendezvous().expect("all meet");
+            t.checked_rendezvous().expect("all meet");
         }
         t.barrier();
         let counts: Vec<u64> = counted().map(|n| slice.get(n)).collect();
-        assert!(counts.iter().all(|times| *times == (ROUNDS * t.count() + 1) as u64), "{counts:?}");
+        assert!(counts.iter().all(|times| *times == (ROUNDS * t.threads() + 1) as u64), "{counts:?}");
         let (grown, names) = (own_bytes().saturating_sub(before) as usize, own + others);
         assert!(grown < names * BYTES_FOR_A_NAME, "{grown} bytes for {names} names");
         t.barrier();

@@ -4,7 +4,7 @@ use crate::hosts::{TwoHosts, two_hosts};
 use crate::matrix::{job, works};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::control::var;
-use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageSlice, RegionOptions};
 use comem::{Comem, LockId, NodeId, Thread};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -33,17 +33,17 @@ fn written(pages: usize) -> impl Iterator<Item = usize> {
 }
 
 /// What the other nodes write there they tell of; the home need not where nobody has a copy.
-fn of_node_zero(comem: &Comem, pages: usize) -> SharedSlice<u64> {
+fn of_node_zero(comem: &Comem, pages: usize) -> PageSlice<u64> {
     pages_of(comem, pages, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() })
 }
 
 /// Every node writes to the same pages before a barrier, and reads some of them after it.
-fn write_and_meet(t: &Thread, slice: &SharedSlice<u64>) {
+fn write_and_meet(t: &Thread, slice: &PageSlice<u64>) {
     let pages = slice.len() / WORDS;
     written(pages).for_each(|page| slice.set(page * WORDS + t.id() * 8, 1));
     t.barrier();
     for page in written(pages).step_by(7) {
-        (0..t.count()).for_each(|id| assert_eq!(slice.get(page * WORDS + id * 8), 1, "page {page}"));
+        (0..t.threads()).for_each(|id| assert_eq!(slice.get(page * WORDS + id * 8), 1, "page {page}"));
     }
     t.barrier();
 }
@@ -51,14 +51,14 @@ fn write_and_meet(t: &Thread, slice: &SharedSlice<u64>) {
 /// The same under a lock.
 fn many_runs(comem: &Comem) {
     let slice = of_node_zero(comem, PAGES);
-    comem.run(|t| {
+    comem.parallel(|t| {
         write_and_meet(t, &slice);
         t.locked(LockId(1), || {
             written(PAGES).map(|page| page * WORDS + 500).for_each(|at| slice.set(at, slice.get(at) + 1));
         });
         t.barrier();
         for page in written(PAGES).step_by(7) {
-            assert_eq!(slice.get(page * WORDS + 500), t.count() as u64, "page {page}");
+            assert_eq!(slice.get(page * WORDS + 500), t.threads() as u64, "page {page}");
         }
     });
     give_back(comem, slice);
@@ -66,7 +66,7 @@ fn many_runs(comem: &Comem) {
 
 fn more_runs(comem: &Comem) {
     let slice = of_node_zero(comem, PAGES);
-    comem.run(|t| write_and_meet(t, &slice));
+    comem.parallel(|t| write_and_meet(t, &slice));
     give_back(comem, slice);
 }
 

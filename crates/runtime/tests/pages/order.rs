@@ -5,28 +5,28 @@
 
 use crate::matrix::{orders_everything, times};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{PageEngine, RegionOptions, SharedSlice};
+use comem::heap::{PageEngine, PageSlice, RegionOptions};
 use comem::{Comem, ConditionId, FlagId, LockId, Operator, RwLockId, SemaphoreId, Thread};
 
 const ROUNDS: usize = 12;
 /// Words of a record, one in each of so many pages.
 const PARTS: usize = 3;
 
-fn write_record(slice: &SharedSlice<u64>, value: u64) {
+fn write_record(slice: &PageSlice<u64>, value: u64) {
     for part in 0..PARTS {
         slice.set(part * WORDS + part * 17, value);
     }
 }
 
-fn read_record(slice: &SharedSlice<u64>) -> u64 {
+fn read_record(slice: &PageSlice<u64>) -> u64 {
     let parts: [u64; PARTS] = std::array::from_fn(|part| slice.get(part * WORDS + part * 17));
     assert!(parts.iter().all(|p| *p == parts[0]), "a record in parts: {parts:?}");
     parts[0]
 }
 
-fn on_record(comem: &Comem, f: impl Fn(&Thread, &SharedSlice<u64>) + Sync) {
+fn on_record(comem: &Comem, f: impl Fn(&Thread, &PageSlice<u64>) + Sync) {
     let slice = pages_of(comem, PARTS, &RegionOptions::default());
-    comem.run(|t| f(t, &slice));
+    comem.parallel(|t| f(t, &slice));
     give_back(comem, slice);
 }
 
@@ -37,7 +37,7 @@ pub fn locks(comem: &Comem) {
             t.locked(LockId(3), || write_record(record, read_record(record) + 1));
         }
         t.barrier();
-        assert_eq!(read_record(record), (ROUNDS * t.count()) as u64);
+        assert_eq!(read_record(record), (ROUNDS * t.threads()) as u64);
     });
 }
 
@@ -54,7 +54,7 @@ pub fn many_locks(comem: &Comem) {
         }
         t.barrier();
         let sum: u64 = (0..LOCKS).map(|n| counters.get(place(n))).sum();
-        assert_eq!(sum, (steps * t.count()) as u64);
+        assert_eq!(sum, (steps * t.threads()) as u64);
     });
 }
 
@@ -63,17 +63,17 @@ pub fn conditions(comem: &Comem) {
     let (lock, turn) = (LockId(4), ConditionId(4));
     on_record(comem, |t, record| {
         for round in 0..ROUNDS {
-            t.lock(lock);
-            while read_record(record) as usize % t.count() != t.id() {
-                t.cond_wait(turn, lock);
+            let mut held = t.lock(lock);
+            while read_record(record) as usize % t.threads() != t.id() {
+                held = t.cond_wait(turn, held);
             }
-            assert_eq!(read_record(record) as usize, round * t.count() + t.id());
+            assert_eq!(read_record(record) as usize, round * t.threads() + t.id());
             write_record(record, read_record(record) + 1);
-            t.cond_broadcast(turn);
-            t.unlock(lock);
+            t.cond_notify_all(turn);
+            drop(held);
         }
         t.barrier();
-        assert_eq!(read_record(record), (ROUNDS * t.count()) as u64);
+        assert_eq!(read_record(record), (ROUNDS * t.threads()) as u64);
     });
 }
 
@@ -84,18 +84,18 @@ pub fn readers_and_writers(comem: &Comem) {
         let mut before = 0;
         for round in 0..ROUNDS {
             if (round + t.id()).is_multiple_of(3) {
-                t.wr_lock(lock);
+                let writes = t.write_lock(lock);
                 write_record(record, read_record(record) + 1);
-                t.rw_unlock(lock);
+                drop(writes);
             }
-            t.rd_lock(lock);
+            let reads = t.read_lock(lock);
             let now = read_record(record);
-            t.rw_unlock(lock);
+            drop(reads);
             assert!(now >= before, "a reader went back from {before} to {now}");
             before = now;
         }
         t.barrier();
-        let writes = (0..t.count()).flat_map(|id| (0..ROUNDS).filter(move |r| (r + id).is_multiple_of(3)));
+        let writes = (0..t.threads()).flat_map(|id| (0..ROUNDS).filter(move |r| (r + id).is_multiple_of(3)));
         assert_eq!(read_record(record), writes.count() as u64);
     });
 }
@@ -104,12 +104,12 @@ pub fn readers_and_writers(comem: &Comem) {
 pub fn reductions(comem: &Comem) {
     on_record(comem, |t, record| {
         for round in 0..ROUNDS {
-            if round % t.count() == t.id() {
+            if round % t.threads() == t.id() {
                 write_record(record, round as u64 + 1);
             }
             let mut sum = [t.id() as i64];
             t.reduce_i64(Operator::Sum, &mut sum);
-            assert_eq!(sum[0] as usize, t.count() * (t.count() - 1) / 2);
+            assert_eq!(sum[0] as usize, t.threads() * (t.threads() - 1) / 2);
             assert_eq!(read_record(record), round as u64 + 1);
             t.reduce_i64(Operator::Max, &mut sum);
         }
@@ -119,9 +119,9 @@ pub fn reductions(comem: &Comem) {
 /// What a reduction stores in shared memory stays there, also in a page that another node alone has written before,
 /// which so becomes its home.
 pub fn reductions_into_shared_memory(comem: &Comem) {
-    let slice: SharedSlice<i64> = comem.slice(PARTS * WORDS, &RegionOptions::default()).expect("there is room");
-    comem.run(|t| {
-        let (writer, mut sum) = (t.count() - 1, 0);
+    let slice: PageSlice<i64> = comem.page_slice(PARTS * WORDS, &RegionOptions::default()).expect("there is room");
+    comem.parallel(|t| {
+        let (writer, mut sum) = (t.threads() - 1, 0);
         for round in 1..=ROUNDS as i64 {
             for part in 0..PARTS {
                 if t.id() == writer {
@@ -138,7 +138,7 @@ pub fn reductions_into_shared_memory(comem: &Comem) {
                 t.reduce_i64(Operator::Sum, values);
             }
             t.barrier();
-            sum += round * (t.count() - 1) as i64;
+            sum += round * (t.threads() - 1) as i64;
             for part in 0..PARTS {
                 let found = [0, 1, 300].map(|word| slice.get(part * WORDS + word));
                 assert_eq!(found, [sum, sum, round], "part {part}, round {round}");
@@ -152,15 +152,15 @@ pub fn reductions_into_shared_memory(comem: &Comem) {
 
 /// One thread of each node allocates, for its node; the others have a sum to look at, and go to the next barrier.
 pub fn allocations_beside_others(comem: &Comem) {
-    comem.run(|t| {
+    comem.parallel(|t| {
         for round in 0..ROUNDS {
-            let mut sum = [(round * t.count() + t.id()) as i64];
+            let mut sum = [(round * t.threads() + t.id()) as i64];
             t.reduce_i64(Operator::Sum, &mut sum);
             if t.id() % comem.threads_per_node() == round % comem.threads_per_node() {
                 let slice = pages_of(comem, 1, &RegionOptions::default());
                 assert_eq!(slice.get(round), 0);
             }
-            let expected = round * t.count() * t.count() + t.count() * (t.count() - 1) / 2;
+            let expected = round * t.threads() * t.threads() + t.threads() * (t.threads() - 1) / 2;
             assert_eq!(sum[0] as usize, expected, "round {round}");
             t.barrier();
         }
@@ -174,14 +174,14 @@ pub fn flags(comem: &Comem) {
     }
     on_record(comem, |t, record| {
         for round in 0..ROUNDS {
-            let turn = (round * t.count() + t.id()) as u64;
+            let turn = (round * t.threads() + t.id()) as u64;
             t.flag_wait(FlagId(9), turn);
             assert_eq!(read_record(record), turn);
             write_record(record, turn + 1);
             t.flag_set(FlagId(9), turn + 1);
         }
-        t.flag_wait(FlagId(9), (ROUNDS * t.count()) as u64);
-        assert_eq!(read_record(record), (ROUNDS * t.count()) as u64);
+        t.flag_wait(FlagId(9), (ROUNDS * t.threads()) as u64);
+        assert_eq!(read_record(record), (ROUNDS * t.threads()) as u64);
     });
     // Flags never go down: the next run of this scenario in the same job would find it raised.
 }
@@ -197,10 +197,10 @@ pub fn semaphores(comem: &Comem) {
             if round > 0 || t.id() > 0 {
                 t.sem_wait(of(t.id()));
             }
-            let turn = (round * t.count() + t.id()) as u64;
+            let turn = (round * t.threads() + t.id()) as u64;
             assert_eq!(read_record(record), turn);
             write_record(record, turn + 1);
-            t.sem_post(of((t.id() + 1) % t.count()));
+            t.sem_post(of((t.id() + 1) % t.threads()));
         }
         if t.id() == 0 {
             t.sem_wait(of(0));
@@ -216,9 +216,9 @@ pub fn a_second_lock(comem: &Comem) {
     }
     let slice = pages_of(comem, PARTS + 1, &RegionOptions::default());
     let ready = PARTS * WORDS;
-    comem.run(|t| {
+    comem.parallel(|t| {
         for round in 1..=ROUNDS as u64 {
-            if round as usize % t.count() == t.id() {
+            if round as usize % t.threads() == t.id() {
                 write_record(&slice, round);
                 t.locked(LockId(6), || slice.set(ready, round));
             }
@@ -233,7 +233,7 @@ pub fn a_second_lock(comem: &Comem) {
 }
 
 /// A record in a region of this engine, whatever the job's is.
-fn record_under(comem: &Comem, engine: PageEngine) -> SharedSlice<u64> {
+fn record_under(comem: &Comem, engine: PageEngine) -> PageSlice<u64> {
     pages_of(comem, PARTS + 1, &RegionOptions { engine: Some(engine), ..RegionOptions::default() })
 }
 
@@ -243,9 +243,9 @@ fn record_under(comem: &Comem, engine: PageEngine) -> SharedSlice<u64> {
 pub fn both_engines_in_one_program(comem: &Comem) {
     let (free, scoped) = (record_under(comem, PageEngine::Hlrc), record_under(comem, PageEngine::Scope));
     let lock = LockId(7);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for round in 1..=ROUNDS as u64 {
-            if round as usize % t.count() == t.id() {
+            if round as usize % t.threads() == t.id() {
                 write_record(&free, round);
                 t.locked(lock, || write_record(&scoped, round));
             }
@@ -262,7 +262,7 @@ pub fn both_engines_in_one_program(comem: &Comem) {
         }
         for slice in [&free, &scoped] {
             let sum: u64 = (0..3).map(|n| slice.get(PARTS * WORDS + n)).sum();
-            assert_eq!(sum as usize, ROUNDS * t.count(), "increments were lost");
+            assert_eq!(sum as usize, ROUNDS * t.threads(), "increments were lost");
         }
     });
     give_back(comem, free);
@@ -276,27 +276,27 @@ pub fn chains_beside_scope(comem: &Comem) {
     let of = |id: usize| SemaphoreId(200 + id as u64);
     // Each thread has a word in a page, beside others' words.
     let word = |id: usize| id % PARTS * WORDS + id;
-    comem.run(|t| {
-        let turn = |round: usize, id: usize| (round * t.count() + id + 1) as u64;
+    comem.parallel(|t| {
+        let turn = |round: usize, id: usize| (round * t.threads() + id + 1) as u64;
         for round in 0..ROUNDS {
             if round > 0 || t.id() > 0 {
                 t.sem_wait(of(t.id()));
             }
-            for id in 0..t.count() {
+            for id in 0..t.threads() {
                 let rounds = if id < t.id() { round + 1 } else { round };
                 let last = rounds.checked_sub(1).map_or(0, |round| turn(round, id));
                 assert_eq!(record.get(word(id)), last, "round {round}: thread {} reads what thread {id} wrote", t.id());
             }
             record.set(word(t.id()), turn(round, t.id()));
             beside.set(word(t.id()), turn(round, t.id()));
-            t.sem_post(of((t.id() + 1) % t.count()));
+            t.sem_post(of((t.id() + 1) % t.threads()));
         }
         if t.id() == 0 {
             t.sem_wait(of(0));
         }
         t.barrier();
         let last = |id: usize| turn(ROUNDS - 1, id);
-        (0..t.count()).for_each(|id| assert_eq!(beside.get(word(id)), last(id), "a barrier brings everything"));
+        (0..t.threads()).for_each(|id| assert_eq!(beside.get(word(id)), last(id), "a barrier brings everything"));
     });
     give_back(comem, record);
     give_back(comem, beside);

@@ -4,7 +4,7 @@
 use crate::matrix::times;
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::Comem;
-use comem::heap::{PageEngine, RegionOptions, SharedSlice};
+use comem::heap::{PageEngine, PageSlice, RegionOptions};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn with_one_writer() -> RegionOptions {
 }
 
 /// A word to use as on one machine.
-fn word(slice: &SharedSlice<u64>, index: usize) -> &AtomicU64 {
+fn word(slice: &PageSlice<u64>, index: usize) -> &AtomicU64 {
     assert!(index < slice.len());
     // SAFETY: an aligned word of the slice, which lives as long as the scenario.
     unsafe { &*slice.as_ptr().add(index).cast() }
@@ -29,12 +29,12 @@ pub fn declared_read_only(comem: &Comem) {
 
 fn read_by_all(comem: &Comem, options: &RegionOptions) {
     let slice = pages_of(comem, 12, options);
-    comem.run(|t| {
-        t.share(slice.len()).for_each(|i| slice.set(i, i as u64 * 3 + 1));
+    comem.parallel(|t| {
+        t.split(slice.len()).for_each(|i| slice.set(i, i as u64 * 3 + 1));
         t.barrier();
     });
-    comem.readonly(slice.as_ptr().cast()).expect("a region can be declared read-only");
-    comem.run(|t| {
+    comem.freeze(slice.as_ptr().cast()).expect("a region can be declared read-only");
+    comem.parallel(|t| {
         for round in 0..3 {
             (round..slice.len()).step_by(11).for_each(|i| assert_eq!(slice.get(i), i as u64 * 3 + 1, "word {i}"));
             t.barrier();
@@ -48,10 +48,10 @@ pub fn idle_for_long(comem: &Comem) {
     let slice = pages_of(comem, 2 * IDLE_APART * comem.nodes(), &RegionOptions::default());
     let place = |node: usize| 2 * IDLE_APART * node * WORDS;
     let all = |f: &dyn Fn(usize)| (0..comem.nodes()).for_each(|node| f(place(node)));
-    comem.run(|t| {
+    comem.parallel(|t| {
         all(&|page| slice.set(page + t.id(), t.id() as u64 + 1));
         t.barrier();
-        all(&|page| (0..t.count()).for_each(|id| assert_eq!(slice.get(page + id), id as u64 + 1)));
+        all(&|page| (0..t.threads()).for_each(|id| assert_eq!(slice.get(page + id), id as u64 + 1)));
         for step in 0..times(30) {
             slice.set(IDLE_APART * WORDS + t.id(), step as u64);
             t.barrier();
@@ -63,8 +63,8 @@ pub fn idle_for_long(comem: &Comem) {
         all(&|page| slice.set(page + t.id(), slice.get(page + t.id()) + 100));
         t.barrier();
         for node in 0..comem.nodes() {
-            for id in 0..t.count() {
-                let here = if id / (t.count() / comem.nodes()) == node { 10 } else { 0 };
+            for id in 0..t.threads() {
+                let here = if id / (t.threads() / comem.nodes()) == node { 10 } else { 0 };
                 assert_eq!(slice.get(place(node) + id), id as u64 + 101 + here, "thread {id} in the page of {node}");
             }
         }
@@ -85,28 +85,29 @@ pub fn places_of_other_threads(comem: &Comem) {
                 goes.wait();
             });
             arrived.wait();
-            let refused = comem.try_run(|_| unreachable!("not all can run")).expect_err("a place is taken").to_string();
+            let refused =
+                comem.checked_parallel(|_| unreachable!("not all can run")).expect_err("a place is taken").to_string();
             assert!(refused.contains("place 1 of this node"), "{refused}");
             goes.wait();
             thread.join().expect("it has ended, and its place is free");
         });
     }
-    comem.try_run(|t| t.barrier()).expect("the place is free again");
+    comem.checked_parallel(|t| t.barrier()).expect("the place is free again");
 }
 
 /// Nobody leaves a rendezvous before everybody has come. It says nothing about memory, so who has come stands in a
 /// region that is coherent without it.
 pub fn a_rendezvous_holds_everybody(comem: &Comem) {
     let slice = pages_of(comem, 1, &with_one_writer());
-    comem.run(|t| {
+    comem.parallel(|t| {
         for round in 1..5 {
-            if round % t.count() == t.id() {
+            if round % t.threads() == t.id() {
                 std::thread::sleep(Duration::from_millis(5));
             }
             word(&slice, 0).fetch_add(1, Ordering::SeqCst);
-            t.try_rendezvous().expect("all meet");
-            assert_eq!(word(&slice, 0).load(Ordering::SeqCst) as usize, round * t.count(), "somebody left early");
-            t.try_rendezvous().expect("all meet");
+            t.checked_rendezvous().expect("all meet");
+            assert_eq!(word(&slice, 0).load(Ordering::SeqCst) as usize, round * t.threads(), "somebody left early");
+            t.checked_rendezvous().expect("all meet");
         }
     });
     give_back(comem, slice);
@@ -126,12 +127,12 @@ pub fn accesses_that_span_two_pages(comem: &Comem) {
             // SAFETY: as above.
             |page: usize, value: u64| unsafe { spanning(page).write_unaligned(value) },
         );
-        comem.run(|t| {
+        comem.parallel(|t| {
             for _ in 0..10 {
                 t.locked(comem::LockId(51), || (0..3).for_each(|page| write(page, read(page) + 0x1_0000_0001)));
             }
             t.barrier();
-            (0..3).for_each(|page| assert_eq!(read(page), 10 * t.count() as u64 * 0x1_0000_0001));
+            (0..3).for_each(|page| assert_eq!(read(page), 10 * t.threads() as u64 * 0x1_0000_0001));
         });
         give_back(comem, slice);
     }
@@ -141,16 +142,16 @@ pub fn accesses_that_span_two_pages(comem: &Comem) {
 pub fn one_writer_regions_beside_others(comem: &Comem) {
     let (slice, plain) = (pages_of(comem, 4, &with_one_writer()), pages_of(comem, 4, &RegionOptions::default()));
     let each = 40;
-    comem.run(|t| {
+    comem.parallel(|t| {
         for n in 0..each {
             word(&slice, (n % 4) * WORDS + n % 3).fetch_add(1, Ordering::SeqCst);
-            plain.set(n * t.count() + t.id(), n as u64);
+            plain.set(n * t.threads() + t.id(), n as u64);
         }
         t.barrier();
         let sum: u64 = (0..slice.len()).map(|i| word(&slice, i).load(Ordering::SeqCst)).sum();
-        assert_eq!(sum, (each * t.count()) as u64, "increments were lost");
+        assert_eq!(sum, (each * t.threads()) as u64, "increments were lost");
         for n in 0..each {
-            (0..t.count()).for_each(|id| assert_eq!(plain.get(n * t.count() + id), n as u64));
+            (0..t.threads()).for_each(|id| assert_eq!(plain.get(n * t.threads() + id), n as u64));
         }
     });
     give_back(comem, slice);
@@ -163,8 +164,8 @@ pub fn racing_programs(comem: &Comem) {
         return;
     }
     let slice = pages_of(comem, 6, &with_one_writer());
-    comem.run(|t| {
-        if let Some(me) = [0, t.count() - 1].iter().position(|id| *id == t.id()) {
+    comem.parallel(|t| {
+        if let Some(me) = [0, t.threads() - 1].iter().position(|id| *id == t.id()) {
             store_buffering(&slice, me);
             peterson(&slice, me);
         }
@@ -181,7 +182,7 @@ pub fn racing_programs(comem: &Comem) {
 const STORES: usize = 60;
 const TURNS: u64 = 20;
 
-fn store_buffering(slice: &SharedSlice<u64>, me: usize) {
+fn store_buffering(slice: &PageSlice<u64>, me: usize) {
     for round in 0..STORES {
         word(slice, me * WORDS + round).store(1, Ordering::SeqCst);
         let seen = word(slice, (1 - me) * WORDS + round).load(Ordering::SeqCst);
@@ -190,7 +191,7 @@ fn store_buffering(slice: &SharedSlice<u64>, me: usize) {
 }
 
 /// Flags and turn in one page, what they protect in another.
-fn peterson(slice: &SharedSlice<u64>, me: usize) {
+fn peterson(slice: &PageSlice<u64>, me: usize) {
     let (wants, turn) = (|who: usize| word(slice, 4 * WORDS + who), word(slice, 4 * WORDS + 2));
     for _ in 0..TURNS {
         wants(me).store(1, Ordering::SeqCst);

@@ -1,20 +1,20 @@
 //! Wherever the homes of pages are, and wherever they go: a read sees the last write before the barrier.
 
 use crate::matrix::times;
-use comem::heap::{Dealt, Homes, RegionOptions, SharedSlice};
-use comem::{Comem, NodeId, Thread, share};
+use comem::heap::{Dealt, Homes, PageSlice, RegionOptions};
+use comem::{Comem, NodeId, Thread, split};
 
 /// Words in a page.
 pub const WORDS: usize = 512;
 
 /// A shared slice of so many pages.
-pub fn pages_of(comem: &Comem, pages: usize, options: &RegionOptions) -> SharedSlice<u64> {
-    comem.slice(pages * WORDS, options).expect("there is room for a slice")
+pub fn pages_of(comem: &Comem, pages: usize, options: &RegionOptions) -> PageSlice<u64> {
+    comem.page_slice(pages * WORDS, options).expect("there is room for a slice")
 }
 
 /// Everybody has read; each node gives its handle back.
-pub fn give_back(comem: &Comem, slice: SharedSlice<u64>) {
-    comem.run(|t| t.barrier());
+pub fn give_back(comem: &Comem, slice: PageSlice<u64>) {
+    comem.parallel(|t| t.barrier());
     comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
 }
 
@@ -24,13 +24,13 @@ fn value(round: usize, index: usize) -> u64 {
 
 /// Each round, every thread writes the share of another thread than in the round before, and reads a sample of
 /// everything.
-pub fn shares_that_wander(t: &Thread, slice: &SharedSlice<u64>, rounds: usize) {
-    for index in t.share(slice.len()).step_by(37) {
+pub fn shares_that_wander(t: &Thread, slice: &PageSlice<u64>, rounds: usize) {
+    for index in t.split(slice.len()).step_by(37) {
         assert_eq!(slice.get(index), 0, "new memory is zero");
     }
     t.barrier();
     for round in 0..rounds {
-        let mine = share(slice.len(), (t.id() + round) % t.count(), t.count());
+        let mine = split(slice.len(), (t.id() + round) % t.threads(), t.threads());
         for index in mine {
             slice.set(index, value(round, index));
         }
@@ -55,7 +55,7 @@ pub fn every_placement(comem: &Comem) {
         for unit_pages in &[2, 1, 8][..times(3)] {
             let (homes, unit_pages) = (homes.clone(), *unit_pages);
             let slice = pages_of(comem, 17, &RegionOptions { homes, unit_pages, ..RegionOptions::default() });
-            comem.run(|t| shares_that_wander(t, &slice, 2));
+            comem.parallel(|t| shares_that_wander(t, &slice, 2));
             give_back(comem, slice);
         }
     }
@@ -64,11 +64,11 @@ pub fn every_placement(comem: &Comem) {
 /// Each page has one writer for a while, so that its home goes there; then another one.
 pub fn writers_that_change(comem: &Comem) {
     let slice = pages_of(comem, 24, &RegionOptions::default());
-    comem.run(|t| {
+    comem.parallel(|t| {
         for round in 0..times(24) {
             // Each writer stays three rounds, and sees its own and the others' earlier words meanwhile.
             let turn = round / 3;
-            for page in (0..24).filter(|page| (page + turn) % t.count() == t.id()) {
+            for page in (0..24).filter(|page| (page + turn) % t.threads() == t.id()) {
                 for word in 0..8 {
                     let index = page * WORDS + word * 64 + round;
                     slice.set(index, slice.get(index) + value(round, index));
@@ -95,14 +95,14 @@ pub fn first_touch(comem: &Comem) {
 fn touched_at_once(comem: &Comem, homes: Homes) {
     let options = RegionOptions { homes, ..RegionOptions::default() };
     let slice = pages_of(comem, 16, &options);
-    comem.run(|t| {
+    comem.parallel(|t| {
         t.begin_work();
         for page in 0..16 {
             slice.set(page * WORDS + t.id(), value(1, t.id()));
         }
         t.barrier();
         for page in 0..16 {
-            for id in 0..t.count() {
+            for id in 0..t.threads() {
                 assert_eq!(slice.get(page * WORDS + id), value(1, id), "page {page}, thread {id}");
             }
         }

@@ -29,7 +29,7 @@ fn names(comem: &Comem) {
         label(block, "head");
         label(again, "tail");
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
 }
 
 /// Node 1 reads what is at home at node 0: in order, and then, of a part of it, what barriers have ended and fetch
@@ -38,7 +38,7 @@ fn read_all(comem: &Comem) {
     const PAGES: usize = 1500;
     const PART: usize = 40;
     let slice = pages_of(comem, PAGES, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         for step in 1..200 {
             let pages = if step == 1 { PAGES } else { PART };
             if t.node() == NodeId(0) {

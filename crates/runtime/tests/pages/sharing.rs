@@ -10,9 +10,9 @@ pub fn neighbours_in_a_page(comem: &Comem) {
     let rounds = 8;
     for homes in [Homes::On(NodeId(0)), Homes::Automatic] {
         let slice = pages_of(comem, 3, &RegionOptions { homes, ..RegionOptions::default() });
-        comem.run(|t| {
+        comem.parallel(|t| {
             for _ in 0..rounds {
-                for index in (t.id()..slice.len()).step_by(t.count()) {
+                for index in (t.id()..slice.len()).step_by(t.threads()) {
                     slice.set(index, slice.get(index) + index as u64);
                 }
                 t.barrier();
@@ -29,7 +29,7 @@ pub fn neighbours_in_a_page(comem: &Comem) {
 pub fn a_counter_that_travels(comem: &Comem) {
     let rounds = 15;
     let slice = pages_of(comem, 2, &RegionOptions::default());
-    comem.run(|t| {
+    comem.parallel(|t| {
         for _ in 0..rounds {
             t.locked(LockId(21), || {
                 let count = slice.get(0);
@@ -40,9 +40,9 @@ pub fn a_counter_that_travels(comem: &Comem) {
             t.locked(LockId(22), || ());
         }
         t.barrier();
-        assert_eq!(slice.get(0), (rounds * t.count()) as u64);
-        for id in 0..t.count() {
-            let times = (0..rounds * t.count()).filter(|i| slice.get(WORDS + i) == id as u64 + 1).count();
+        assert_eq!(slice.get(0), (rounds * t.threads()) as u64);
+        for id in 0..t.threads() {
+            let times = (0..rounds * t.threads()).filter(|i| slice.get(WORDS + i) == id as u64 + 1).count();
             assert_eq!(times, rounds, "thread {id} has been there as often as it counted");
         }
     });
@@ -66,7 +66,7 @@ pub fn producers_and_consumers(comem: &Comem) {
     let slice = pages_of(comem, SLOTS as usize, &RegionOptions::default());
     let items = times(400) as u64;
     let (filled, emptied) = (FlagId(31), FlagId(32));
-    comem.run(|t| {
+    comem.parallel(|t| {
         let slot = |item: u64| (item % SLOTS) as usize * WORDS;
         if t.id() == 0 {
             for item in 1..=items {
@@ -74,7 +74,7 @@ pub fn producers_and_consumers(comem: &Comem) {
                 (0..64).for_each(|word| slice.set(slot(item) + word * 8, item * 100 + word as u64));
                 t.flag_set(filled, item);
             }
-        } else if t.id() + 1 == t.count() {
+        } else if t.id() + 1 == t.threads() {
             consume(t, items, |item| {
                 t.flag_wait(filled, item);
                 for word in 0..64 {

@@ -4,7 +4,7 @@
 
 use crate::matrix::times;
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, PageEngine, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageEngine, PageSlice, RegionOptions};
 use comem::{Comem, LockId, NodeId, Thread};
 
 const PAGES: usize = 4;
@@ -56,20 +56,20 @@ pub fn words_of_all_in_every_page(comem: &Comem) {
         let options = RegionOptions { homes, unit_pages, ..RegionOptions::default() };
         let region = |engine| pages_of(comem, PAGES, &RegionOptions { engine, ..options.clone() });
         let slices: Vec<_> = engines.into_iter().map(region).collect();
-        comem.run(|t| rounds(t, &slices, steps));
+        comem.parallel(|t| rounds(t, &slices, steps));
         slices.into_iter().for_each(|slice| give_back(comem, slice));
     }
 }
 
-fn rounds(t: &Thread, slices: &[SharedSlice<u64>], steps: usize) {
-    let mut words = vec![vec![0; PAGES * EACH]; t.count()];
+fn rounds(t: &Thread, slices: &[PageSlice<u64>], steps: usize) {
+    let mut words = vec![vec![0; PAGES * EACH]; t.threads()];
     for round in 0..3 {
         one_round(t, slices, round, (steps, &mut words[t.id()].clone()));
         t.barrier();
         for (id, words) in words.iter_mut().enumerate() {
             replay(words, round, id, steps);
             for (n, word) in words.iter().enumerate() {
-                let at = place(n, id, t.count());
+                let at = place(n, id, t.threads());
                 for slice in slices {
                     assert_eq!(
                         slice.get(at),
@@ -83,22 +83,22 @@ fn rounds(t: &Thread, slices: &[SharedSlice<u64>], steps: usize) {
     }
 }
 
-fn one_round(t: &Thread, slices: &[SharedSlice<u64>], round: usize, (steps, own): (usize, &mut [u64])) {
+fn one_round(t: &Thread, slices: &[PageSlice<u64>], round: usize, (steps, own): (usize, &mut [u64])) {
     let mut chance = Chance::new(round, t.id());
     // What others do beside is up to each thread alone.
     let mut side = Chance::new(round + 1000, t.id());
-    let mut seen = vec![0; slices.len() * PAGES * EACH * t.count()];
+    let mut seen = vec![0; slices.len() * PAGES * EACH * t.threads()];
     for step in 0..steps {
         let n = choice(&mut chance);
-        let at = place(n, t.id(), t.count());
+        let at = place(n, t.id(), t.threads());
         for slice in slices {
             assert_eq!(slice.get(at), own[n], "step {step} of round {round}: own word {n} (index {at}) lost an update");
             slice.set(at, own[n] + 1);
         }
         own[n] += 1;
-        let (other, n) = (side.below(t.count()), side.below(PAGES * EACH));
-        let now = slices[step % slices.len()].get(place(n, other, t.count()));
-        let before = &mut seen[(step % slices.len() * t.count() + other) * PAGES * EACH + n];
+        let (other, n) = (side.below(t.threads()), side.below(PAGES * EACH));
+        let now = slices[step % slices.len()].get(place(n, other, t.threads()));
+        let before = &mut seen[(step % slices.len() * t.threads() + other) * PAGES * EACH + n];
         assert!(now >= *before, "word {n} of thread {other} went back from {before} to {now}");
         *before = now;
         if side.below(6) == 0 {

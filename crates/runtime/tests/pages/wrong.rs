@@ -4,7 +4,7 @@
 use crate::launcher::{Outcome, start};
 use crate::matrix::{all_well, detectors};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageSlice, RegionOptions};
 use comem::{Comem, LockId, NodeId, Thread};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Barrier;
@@ -43,13 +43,13 @@ pub fn play(comem: &Comem, role: &str) -> bool {
             for bytes in [16, if comem.node() == 1 { 48 } else { 16 }] {
                 comem.alloc_all(bytes, &RegionOptions::default()).expect("there is room");
             }
-            comem.run(|t| t.barrier());
+            comem.parallel(|t| t.barrier());
         }
         "small-blocks-of-one" => {
             for _ in 0..=comem.node() {
                 comem.alloc_all(16, &RegionOptions::default()).expect("there is room");
             }
-            comem.run(|t| t.barrier());
+            comem.parallel(|t| t.barrier());
         }
         "one-thread-too-many" => one_thread_too_many(comem),
         "threads-too-many" => threads_too_many(comem),
@@ -78,14 +78,14 @@ fn read(at: *const u64) -> u64 {
     unsafe { at.read_volatile() }
 }
 
-fn read_at(slice: &SharedSlice<u64>, index: usize) -> u64 {
+fn read_at(slice: &PageSlice<u64>, index: usize) -> u64 {
     read(slice.as_ptr().wrapping_add(index))
 }
 
 /// A table of four pages; node 1 does something wrong with it while node 0 waits.
-fn node_1(comem: &Comem, wrong: impl Fn(&Thread, &SharedSlice<u64>) + Sync) {
+fn node_1(comem: &Comem, wrong: impl Fn(&Thread, &PageSlice<u64>) + Sync) {
     let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         slice.set(t.id(), 1);
         t.barrier();
         if t.node() == NodeId(1) {
@@ -103,53 +103,53 @@ fn before_a_far_one(comem: &Comem) {
     if comem.node() == 1 {
         assert_eq!(read(far.as_ptr().wrapping_sub(3)), 0);
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
 }
 
 /// The home has freed what node 1 has not yet, and reads.
 fn freed_at_home(comem: &Comem) {
     let homes = Homes::On(NodeId(0));
     let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), homes, ..RegionOptions::default() });
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
     if comem.node() == 0 {
         slice.set(WORDS, 7);
         comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
     if comem.node() == 1 {
         assert_eq!(read_at(&slice, WORDS), 7);
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
 }
 
 fn freed(comem: &Comem) {
     let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         slice.set(t.id(), 1);
         t.barrier();
     });
     comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
     if comem.node() == 1 {
         assert_eq!(read_at(&slice, WORDS), 0);
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
 }
 
 /// Two barriers have passed since a region was freed that is so large that nothing is remembered of it.
 fn freed_long_ago(comem: &Comem) {
     let label = "table".to_string();
     let slice = pages_of(comem, 1025 * 512, &RegionOptions { label, ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         slice.set(t.id(), 1);
         t.barrier();
     });
     comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
-    comem.run(|t| (0..3).for_each(|_| t.barrier()));
+    comem.parallel(|t| (0..3).for_each(|_| t.barrier()));
     if comem.node() == 1 {
         assert_eq!(read_at(&slice, WORDS), 0);
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
 }
 
 /// Node 1 reads in order, so that more is on its way when the table is freed, and then one of those pages.
@@ -160,28 +160,28 @@ fn freed_on_the_way(comem: &Comem) {
         (0..10).for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
         comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
     if comem.node() == 1 {
         assert_eq!(read_at(&slice, 60 * WORDS), 0);
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
 }
 
 /// Nothing wrong: counters of all under several locks, a barrier, and from then on nobody writes.
 fn read_only_after_locks(comem: &Comem) {
     let options = RegionOptions { homes: Homes::On(NodeId(comem.nodes() as u16 - 1)), ..RegionOptions::default() };
     let slice = pages_of(comem, 1, &options);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for i in 0..4 {
             let counter = (i + t.id()) % 4;
             t.locked(LockId(counter as u64), || slice.set(counter, slice.get(counter) + 1));
         }
         t.barrier();
     });
-    comem.readonly(slice.as_ptr().cast()).expect("a region can be declared read-only");
-    comem.run(|t| {
+    comem.freeze(slice.as_ptr().cast()).expect("a region can be declared read-only");
+    comem.parallel(|t| {
         for _ in 0..3 {
-            assert_eq!([0, 1, 2, 3].map(|counter| slice.get(counter)), [t.count() as u64; 4]);
+            assert_eq!([0, 1, 2, 3].map(|counter| slice.get(counter)), [t.threads() as u64; 4]);
             t.barrier();
         }
     });
@@ -191,15 +191,15 @@ fn read_only_after_locks(comem: &Comem) {
 fn read_only_before_a_lock_moves(comem: &Comem) {
     let slice = pages_of(comem, 8, &RegionOptions { homes: Homes::On(NodeId(2)), ..RegionOptions::default() });
     let lock = LockId(9);
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node() == NodeId(1) {
             t.locked(lock, || (0..slice.len()).for_each(|i| slice.set(i, i as u64 + 1)));
         }
-        t.try_rendezvous().expect("all come");
+        t.checked_rendezvous().expect("all come");
     });
-    comem.readonly(slice.as_ptr().cast()).expect("a region can be declared read-only");
-    comem.run(|t| {
-        t.try_rendezvous().expect("all come");
+    comem.freeze(slice.as_ptr().cast()).expect("a region can be declared read-only");
+    comem.parallel(|t| {
+        t.checked_rendezvous().expect("all come");
         t.locked(lock, || (0..slice.len()).for_each(|i| assert_eq!(slice.get(i), i as u64 + 1, "word {i}")));
         t.barrier();
     });
@@ -213,14 +213,14 @@ fn deep(level: u64) -> u64 {
 
 fn write_read_only(comem: &Comem, writer: NodeId) {
     let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), ..RegionOptions::default() });
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node() == NodeId(0) {
             slice.set(0, 7);
         }
         t.barrier();
     });
-    comem.readonly(slice.as_ptr().cast()).expect("a region can be declared read-only");
-    comem.run(|t| {
+    comem.freeze(slice.as_ptr().cast()).expect("a region can be declared read-only");
+    comem.parallel(|t| {
         t.barrier();
         if t.node() == writer {
             // Homes are in blocks: the first page is node 0's, which has written it.
@@ -236,7 +236,7 @@ fn write_read_only(comem: &Comem, writer: NodeId) {
 fn use_behind_the_end(comem: &Comem) {
     let homes = RegionOptions { homes: Homes::Block, label: "table".to_string(), ..RegionOptions::default() };
     let (slice, process) = (pages_of(comem, 2, &homes), pages_of(comem, 1, &RegionOptions::default()));
-    comem.run(|t| {
+    comem.parallel(|t| {
         slice.set(comem.node() * WORDS, 7);
         if comem.node() == 1 {
             process.set(0, u64::from(std::process::id()));
@@ -244,7 +244,7 @@ fn use_behind_the_end(comem: &Comem) {
         t.barrier();
     });
     let other = process.get(0);
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
     comem.clone().finish().expect("the end");
     if comem.node() == 0 {
         // It answers as long as it is there.
@@ -273,10 +273,10 @@ fn frees(comem: &Comem) {
     let slice = pages_of(comem, 4, &RegionOptions::default());
     let own = |bytes| comem.alloc(bytes, &RegionOptions::default()).expect("there is room").addr();
     let (small, large) = (own(100), own(100_000));
-    let table = comem.slice::<usize>(comem.nodes() * 2, &RegionOptions::default()).expect("there is room");
+    let table = comem.page_slice::<usize>(comem.nodes() * 2, &RegionOptions::default()).expect("there is room");
     table.set(comem.node() * 2, small);
     table.set(comem.node() * 2 + 1, large);
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
     let next = (comem.node() + 1) % comem.nodes() * 2;
     for block in [small, large, table.get(next), table.get(next + 1)] {
         refused(block + 8, none);
@@ -284,12 +284,12 @@ fn frees(comem: &Comem) {
     }
     refused(slice.as_ptr().addr() + 4096, none);
     refused(std::ptr::from_ref(&none).addr(), "it is not in the shared heap");
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
     for block in [table.get(next), table.get(next + 1)] {
         comem.free(block as *mut u8).expect("a block can be freed");
         refused(block, none);
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
     refused(small, none);
     refused(large, none);
     give_back(comem, slice);
@@ -297,9 +297,9 @@ fn frees(comem: &Comem) {
     give_back(comem, table_as_words(&table));
 }
 
-fn table_as_words(table: &SharedSlice<usize>) -> SharedSlice<u64> {
+fn table_as_words(table: &PageSlice<usize>) -> PageSlice<u64> {
     // SAFETY: both are eight bytes; the handle is used for its address alone.
-    unsafe { std::mem::transmute::<SharedSlice<usize>, SharedSlice<u64>>(*table) }
+    unsafe { std::mem::transmute::<PageSlice<usize>, PageSlice<u64>>(*table) }
 }
 
 /// System calls on buffers that are not here fail as the system says, and work once the memory was touched.
@@ -308,7 +308,7 @@ fn calls(comem: &Comem) {
     if comem.node() == 0 {
         (0..slice.len()).for_each(|i| slice.set(i, i as u64));
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
     if comem.node() == 1 {
         let (mut ends, bytes) = ([0; 2], 2 * WORDS * 8);
         // SAFETY: room for two descriptors.
@@ -320,19 +320,22 @@ fn calls(comem: &Comem) {
         // SAFETY: as above.
         let read = || unsafe { libc::read(ends[0], to.cast(), bytes) };
         assert_eq!((write(), errno()), (-1, Some(libc::EFAULT)));
-        comem.touch(from.cast(), bytes, false).expect("the slice can be touched");
+        comem.prefetch(from.cast(), bytes, false).expect("the slice can be touched");
         assert_eq!(write(), bytes as isize);
         assert_eq!((read(), errno()), (-1, Some(libc::EFAULT)));
-        comem.touch(to.cast(), bytes, true).expect("the slice can be touched");
+        comem.prefetch(to.cast(), bytes, true).expect("the slice can be touched");
         assert_eq!(read(), bytes as isize);
-        assert!(comem.touch(std::ptr::null(), 8, false).is_err());
+        assert!(comem.prefetch(std::ptr::null(), 8, false).is_err());
     }
-    comem.run(|t| {
+    comem.parallel(|t| {
         t.barrier();
         (0..2 * WORDS).for_each(|i| assert_eq!(slice.get(2 * WORDS + i), i as u64, "what a system call wrote"));
     });
     give_back(comem, slice);
-    assert!(comem.touch(slice.as_ptr().cast(), 8, true).is_err() || comem.nodes() == 1, "freed memory can be touched");
+    assert!(
+        comem.prefetch(slice.as_ptr().cast(), 8, true).is_err() || comem.nodes() == 1,
+        "freed memory can be touched"
+    );
 }
 
 fn one_thread_too_many(comem: &Comem) {
@@ -340,7 +343,7 @@ fn one_thread_too_many(comem: &Comem) {
     if comem.node() == 1 {
         std::thread::spawn(move || slice.get(3 * WORDS)).join().expect("the process ends first");
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
 }
 
 /// Several at once. What the program has registered for its exit must not run in the midst of their faults.
@@ -364,15 +367,15 @@ fn threads_too_many(comem: &Comem) {
             }
         });
     }
-    comem.run(|t| t.barrier());
+    comem.parallel(|t| t.barrier());
 }
 
 fn plain_use(comem: &Comem) {
     let slice = pages_of(comem, 4, &RegionOptions::default());
-    comem.run(|t| {
+    comem.parallel(|t| {
         slice.set(t.id(), t.id() as u64 + 1);
         t.barrier();
-        (0..t.count()).for_each(|id| assert_eq!(slice.get(id), id as u64 + 1));
+        (0..t.threads()).for_each(|id| assert_eq!(slice.get(id), id as u64 + 1));
     });
     give_back(comem, slice);
 }
@@ -381,11 +384,11 @@ fn plain_use(comem: &Comem) {
 fn no_heap(comem: &Comem, words: &[&str]) {
     let error = comem.alloc(100, &RegionOptions::default()).expect_err("there is no heap").to_string();
     assert!(error.contains("there is no shared heap") && words.iter().all(|word| error.contains(word)), "{error}");
-    let array = comem.array::<u32>(comem.threads()).expect("objects need no heap");
-    comem.run(|t| {
+    let array = comem.object_array::<u32>(comem.threads()).expect("objects need no heap");
+    comem.parallel(|t| {
         array.write(t, t.id(), 7);
         t.barrier();
-        (0..t.count()).for_each(|id| assert_eq!(array.read(t, id), 7));
+        (0..t.threads()).for_each(|id| assert_eq!(array.read(t, id), 7));
     });
 }
 
@@ -431,7 +434,7 @@ fn handler(comem: &Comem, role: &str) {
     if role == "handler-after" {
         handlers::install();
         // The next call of Comem's notices.
-        comem.run(|t| t.barrier());
+        comem.parallel(|t| t.barrier());
     }
     for round in 1..=3 {
         plain_use(comem);
@@ -654,7 +657,7 @@ fn full(comem: &Comem, role: &str) {
     let options =
         RegionOptions { homes: Homes::On(NodeId(home)), label: "temperatures".to_string(), ..RegionOptions::default() };
     let slice = pages_of(comem, 2048, &options);
-    comem.run(|t| {
+    comem.parallel(|t| {
         if t.node() == NodeId(1) {
             if role == "full-home" {
                 crate::seccomp::refuse_memory();

@@ -6,7 +6,7 @@
 use crate::jobs::Bench;
 use crate::node::{Task, What};
 use crate::report;
-use comem::{Comem, SharedArray, Thread};
+use comem::{Comem, ObjectArray, Thread};
 use comem_bench::job;
 use comem_bench::sample::{Comparison, Finding, median};
 use serde_json::json;
@@ -146,8 +146,8 @@ pub fn in_one_node(task: &Task) -> Result<(), String> {
     match task.what {
         What::Range => measure_range(&comem, task)?,
         what => {
-            let array = comem.array::<u64>(ELEMENTS).map_err(|e| e.to_string())?;
-            comem.run(|thread| {
+            let array = comem.object_array::<u64>(ELEMENTS).map_err(|e| e.to_string())?;
+            comem.parallel(|thread| {
                 // Every element has been written here, so that all accesses hit.
                 (0..ELEMENTS).for_each(|i| array.write(thread, i, i as u64));
                 loops(what, thread, &array, task.rounds / ELEMENTS);
@@ -157,7 +157,7 @@ pub fn in_one_node(task: &Task) -> Result<(), String> {
     comem.finish().map_err(|e| e.to_string())
 }
 
-fn loops(what: What, thread: &Thread, array: &SharedArray<u64>, times: usize) {
+fn loops(what: What, thread: &Thread, array: &ObjectArray<u64>, times: usize) {
     let plain: Vec<AtomicU64> = (0..ELEMENTS).map(|_| AtomicU64::new(1)).collect();
     let mut sum = 0_u64;
     for _ in 0..times {
@@ -174,7 +174,7 @@ fn loops(what: What, thread: &Thread, array: &SharedArray<u64>, times: usize) {
 }
 
 #[inline(never)]
-fn read_hits(thread: &Thread, array: &SharedArray<u64>, (count, step): (usize, usize)) -> u64 {
+fn read_hits(thread: &Thread, array: &ObjectArray<u64>, (count, step): (usize, usize)) -> u64 {
     let (mut i, mut sum) = (0, 0_u64);
     while i < count {
         sum = sum.wrapping_add(array.read(thread, i));
@@ -196,7 +196,7 @@ fn read_plain(plain: &[AtomicU64], (count, step): (usize, usize)) -> u64 {
 }
 
 #[inline(never)]
-fn write_hits(thread: &Thread, array: &SharedArray<u64>, (count, step): (usize, usize)) {
+fn write_hits(thread: &Thread, array: &ObjectArray<u64>, (count, step): (usize, usize)) {
     let mut i = 0;
     while i < count {
         array.write(thread, i, i as u64);
@@ -215,10 +215,10 @@ fn write_plain(plain: &[AtomicU64], (count, step): (usize, usize)) {
 }
 
 fn measure_range(comem: &Comem, task: &Task) -> Result<(), String> {
-    let array = comem.array::<i32>(task.rounds).map_err(|e| e.to_string())?;
+    let array = comem.object_array::<i32>(task.rounds).map_err(|e| e.to_string())?;
     let plain: Vec<i32> = (0..task.rounds as i32).collect();
     let mut comparison = Comparison { per_block: 1, ..Comparison::default() };
-    comem.run(|_| ());
+    comem.parallel(|_| ());
     let thread = comem.current().map_err(|e| e.to_string())?;
     array.write_from(&thread, 0, &plain);
     let sum = |values: &[i32]| values.iter().fold(0_i32, |sum, value| sum.wrapping_add(*value));

@@ -10,7 +10,7 @@ use crate::echo::{Peer, Request, Wait};
 use crate::objects::Objects;
 use crate::shared;
 use clap::{Args, ValueEnum};
-use comem::{Comem, Engine, LockId, NodeId, Options, Placement, SharedArray, Thread};
+use comem::{Comem, Engine, Homes, LockId, NodeId, ObjectArray, ObjectOptions, Thread};
 use comem_bench::sample::{Comparison, median};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -127,14 +127,14 @@ fn between_two_nodes(task: &Task, side: Side<'_>) -> Result<(), String> {
     }
     let bed = TestBed::new(&comem, task).map_err(|e| e.to_string())?;
     let measured = std::sync::Mutex::new(Value::Null);
-    comem.run(|thread| {
+    comem.parallel(|thread| {
         let value = bed.meet(thread).and_then(|peer| side(&bed, &comem, thread, &peer)).unwrap_or_else(|why| {
             // The other node waits for this one somewhere: the job ends here.
             eprintln!("comem-bench: the measurement failed: {why}");
             std::process::exit(1);
         });
         // Without coherence: what was fetched is not fetched again, and counted.
-        if let Err(why) = thread.try_rendezvous() {
+        if let Err(why) = thread.checked_rendezvous() {
             eprintln!("comem-bench: the nodes do not end together: {why}");
             std::process::exit(1);
         }
@@ -169,19 +169,24 @@ fn way_of_waiting() -> Wait {
 /// What the two nodes share.
 struct TestBed {
     /// The ports of the plain sockets.
-    ports: SharedArray<u64>,
+    ports: ObjectArray<u64>,
     /// Lives at node 1; every access from node 0 is a request and a reply.
-    remote: SharedArray<u64>,
+    remote: ObjectArray<u64>,
     /// What accesses to objects are measured on.
     objects: Option<Objects>,
 }
 
 impl TestBed {
     fn new(comem: &Comem, task: &Task) -> comem::Result<TestBed> {
-        let ports = Options { engine: Some(Engine::Msi), ..Options::default() };
-        let remote = Options { engine: Some(Engine::Owner), placement: Placement::On(NodeId(1)), ..Options::default() };
+        let ports = ObjectOptions { engine: Some(Engine::Msi), ..ObjectOptions::default() };
+        let remote =
+            ObjectOptions { engine: Some(Engine::Owner), homes: Homes::On(NodeId(1)), ..ObjectOptions::default() };
         let objects = task.what.is_of_objects().then(|| Objects::new(comem, task.rounds)).transpose()?;
-        Ok(TestBed { ports: comem.array_with(2, &ports)?, remote: comem.array_with(8, &remote)?, objects })
+        Ok(TestBed {
+            ports: comem.object_array_with(2, &ports)?,
+            remote: comem.object_array_with(8, &remote)?,
+            objects,
+        })
     }
 
     /// Connects this node's plain socket with the other node's.
@@ -261,9 +266,9 @@ fn locks(bed: &TestBed, thread: &Thread, peer: &Peer, rounds: usize) -> io::Resu
         black_box(bed.remote.read(thread, 3));
         let lock = LockId(u64::from(number));
         let start = Instant::now();
-        thread.lock(lock);
+        let held = thread.lock(lock);
         times.push(start.elapsed().as_secs_f64() * 1e6);
-        thread.unlock(lock);
+        drop(held);
     }
     Ok(times)
 }
@@ -274,13 +279,13 @@ fn queue(thread: &Thread, rounds: usize) -> Vec<f64> {
     let hold = Duration::from_micros(120);
     let mut acquired = Vec::with_capacity(rounds);
     for _ in 0..rounds {
-        thread.lock(QUEUED);
+        let held = thread.lock(QUEUED);
         let start = Instant::now();
         acquired.push(start);
         while start.elapsed() < hold {
             std::hint::spin_loop();
         }
-        thread.unlock(QUEUED);
+        drop(held);
     }
     let cycle = |pair: &[Instant]| (pair[1] - pair[0]).as_secs_f64() / 2.0 - hold.as_secs_f64();
     acquired.windows(2).map(|pair| cycle(pair) * 1e6).collect()

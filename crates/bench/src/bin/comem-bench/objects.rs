@@ -7,7 +7,7 @@ use crate::echo::{Peer, Request};
 use crate::jobs::Bench;
 use crate::node::{Task, What};
 use crate::report;
-use comem::{Comem, Engine, NodeId, Options, Placement, SharedArray, Thread};
+use comem::{Comem, Engine, Homes, NodeId, ObjectArray, ObjectOptions, Thread};
 use comem_bench::job::Job;
 use comem_bench::sample::{Comparison, Finding};
 use serde_json::{Value, json};
@@ -22,16 +22,17 @@ const STEP: usize = 7919;
 
 /// The arrays, `direct` first.
 pub struct Objects {
-    arrays: [SharedArray<u64>; 2],
+    arrays: [ObjectArray<u64>; 2],
 }
 
 impl Objects {
     /// Creates both arrays, with a unit for each of a block's accesses. Collective.
     pub fn new(comem: &Comem, rounds: usize) -> comem::Result<Objects> {
         let array = |engine| {
-            let placement = Placement::On(NodeId(1));
-            let options = Options { unit_elements: UNIT, engine: Some(engine), placement, ..Options::default() };
-            comem.array_with(rounds * UNIT, &options)
+            let homes = Homes::On(NodeId(1));
+            let options =
+                ObjectOptions { unit_elements: UNIT, engine: Some(engine), homes, ..ObjectOptions::default() };
+            comem.object_array_with(rounds * UNIT, &options)
         };
         Ok(Objects { arrays: [array(Engine::Direct)?, array(Engine::Msi)?] })
     }
@@ -67,7 +68,7 @@ impl Objects {
 }
 
 /// Accesses an element of each unit; gives how many microseconds one takes.
-fn accesses(array: &SharedArray<u64>, thread: &Thread, task: &Task) -> f64 {
+fn accesses(array: &ObjectArray<u64>, thread: &Thread, task: &Task) -> f64 {
     let units = task.rounds;
     let start = Instant::now();
     for round in 0..units {

@@ -46,12 +46,12 @@ pub(crate) fn where_it_is(address: usize, operation: Atomic) -> u64 {
 
 impl Thread {
     /// An operation on a word of shared memory, `ordered` or not: see
-    /// [`SharedSlice::fetch_add`](crate::heap::SharedSlice::fetch_add). Gives what the word held, as bits.
+    /// [`PageSlice::fetch_add`](crate::heap::PageSlice::fetch_add). Gives what the word held, as bits.
     ///
     /// # Errors
     /// When the address is in no allocation of the shared heap or not a multiple of the word's size, or when the
     /// memory was declared read-only.
-    pub fn try_atomic(&self, address: usize, operation: Atomic, ordered: bool) -> Result<u64> {
+    pub fn raw_atomic(&self, address: usize, operation: Atomic, ordered: bool) -> Result<u64> {
         let shared = self
             .home()
             .shared()
@@ -82,10 +82,10 @@ impl Thread {
             return self.atomic_of(shared, &known, address, operation);
         }
         let lock = LockId(LOCKS | address as u64);
-        self.try_lock_blocking(lock)?;
+        self.raw_lock(lock)?;
         let result = self.atomic_of(shared, &known, address, operation);
         // Under `scope` too it tells of everything.
-        self.try_unlock_widely(lock)?;
+        self.raw_unlock_widely(lock)?;
         result
     }
 

@@ -4,7 +4,7 @@
 use super::node::{PAGE_WORDS, at_node_one, word_of};
 use crate::echo::{Peer, Request};
 use crate::node::{Task, What};
-use comem::heap::SharedSlice;
+use comem::heap::PageSlice;
 use comem::{Comem, LockId, Thread};
 use comem_bench::sample::median;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ pub fn side(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Res
 }
 
 struct Bed<'a> {
-    region: SharedSlice<u64>,
+    region: PageSlice<u64>,
     thread: &'a Thread,
     /// What is written next comes from this number, which both nodes count alike.
     stamp: Cell<u64>,
@@ -168,8 +168,8 @@ impl Bed<'_> {
         for _ in 0..task.blocks {
             let (mut ours, mut plain) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
             for _ in 0..task.rounds {
-                ours[0].push(each(&locks, |lock| self.thread.lock(*lock)));
-                ours[1].push(each(&locks, |lock| self.thread.unlock(*lock)));
+                ours[0].push(each(&locks, |lock| self.thread.raw_lock(*lock).expect("it is free")));
+                ours[1].push(each(&locks, |lock| self.thread.raw_unlock(*lock).expect("it is held")));
                 plain[0].push(each(&mutexes, Mutex::lock));
                 plain[1].push(each(&mutexes, Mutex::unlock));
             }

@@ -3,7 +3,7 @@
 use super::{interval, memory};
 use crate::echo::{Peer, Request};
 use crate::node::{Task, What, timed};
-use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageSlice, RegionOptions};
 use comem::{Comem, NodeId, Thread};
 use comem_bench::sample::{Comparison, median, quantile};
 use serde_json::{Value, json};
@@ -41,10 +41,10 @@ pub fn side(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Res
 ///
 /// # Errors
 /// When there is none.
-pub fn at_node_one(comem: &Comem, pages: usize) -> io::Result<SharedSlice<u64>> {
+pub fn at_node_one(comem: &Comem, pages: usize) -> io::Result<PageSlice<u64>> {
     let options =
         RegionOptions { homes: Homes::On(NodeId(1)), alignment: super::bulk::PAGE_BYTES, ..Default::default() };
-    comem.slice(pages * PAGE_WORDS, &options).map_err(io::Error::other)
+    comem.page_slice(pages * PAGE_WORDS, &options).map_err(io::Error::other)
 }
 
 /// The word of page `page` that is looked at.
@@ -58,7 +58,7 @@ fn contents(page: usize, time: u64) -> u64 {
 }
 
 /// The home writes every page, so that there is something to fetch; then all know.
-fn fill(region: &SharedSlice<u64>, thread: &Thread, time: u64) {
+fn fill(region: &PageSlice<u64>, thread: &Thread, time: u64) {
     if thread.id() == 1 {
         (0..region.len() / PAGE_WORDS).for_each(|page| region.set(word_of(page), contents(page, time)));
     }
@@ -66,7 +66,7 @@ fn fill(region: &SharedSlice<u64>, thread: &Thread, time: u64) {
 }
 
 /// Reads a page; it has the contents that its home gave it.
-fn read(region: &SharedSlice<u64>, page: usize, time: u64) -> io::Result<()> {
+fn read(region: &PageSlice<u64>, page: usize, time: u64) -> io::Result<()> {
     match black_box(region.get(word_of(page))) {
         value if value == contents(page, time) => Ok(()),
         value => Err(io::Error::other(format!("page {page} holds {value:#x}"))),
@@ -95,7 +95,7 @@ fn compute_for(time: Duration) {
 
 /// Answers the plain sockets, and writes the region again when it is asked to; with `busy`, a thread that only computes
 /// shares this node's core.
-fn serve(peer: &Peer, thread: &Thread, regions: &[SharedSlice<u64>], busy: bool) -> io::Result<Value> {
+fn serve(peer: &Peer, thread: &Thread, regions: &[PageSlice<u64>], busy: bool) -> io::Result<Value> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         if busy {
@@ -117,7 +117,7 @@ fn serve(peer: &Peer, thread: &Thread, regions: &[SharedSlice<u64>], busy: bool)
 }
 
 /// Has node 1 write all pages again, which ends this node's copies; their memory stays.
-fn invalidate(peer: &Peer, thread: &Thread, regions: &[SharedSlice<u64>]) -> io::Result<()> {
+fn invalidate(peer: &Peer, thread: &Thread, regions: &[PageSlice<u64>]) -> io::Result<()> {
     peer.ask(Request::Rounds { count: 1, pages: 0 })?;
     regions.iter().for_each(|region| fill(region, thread, 1));
     Ok(())
@@ -144,7 +144,7 @@ fn scattered(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Re
 /// Reads pages in this order, in turn with plain datagrams.
 fn touch<'a>(
     task: &Task,
-    region: &SharedSlice<u64>,
+    region: &PageSlice<u64>,
     time: u64,
     mut order: impl Iterator<Item = &'a usize>,
     peer: &Peer,
@@ -205,7 +205,7 @@ fn in_order(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Res
     Ok(json!({ "fresh": fresh, "again": again, "touched": 2 * regions.len() * STREAM_PAGES }))
 }
 
-fn stream(regions: &[SharedSlice<u64>], time: u64, plain: &mut [u8], peer: &Peer) -> io::Result<Value> {
+fn stream(regions: &[PageSlice<u64>], time: u64, plain: &mut [u8], peer: &Peer) -> io::Result<Value> {
     let mut comparison = Comparison::default();
     let a_page = 1.0 / STREAM_PAGES as f64;
     for (block, region) in regions.iter().enumerate() {
