@@ -7,13 +7,13 @@
 #include <comem.hpp>
 #include <cstdio>
 int main(int argc, char **argv) {
-    comem::Startup(argc, argv);
-    comem::SharedArray<long> sums(comem::Threads());           // one array on all nodes
-    auto mine = comem::Split(1000000);                         // my share of the work
-    for (auto i = mine.low; i < mine.high; i++) sums[comem::Thread()] += long(i);
-    comem::Barrier();
+    comem::start(argc, argv);
+    comem::object_array<long> sums(comem::threads());           // one array on all nodes
+    auto mine = comem::split(1000000);                         // my share of the work
+    for (auto i = mine.low; i < mine.high; i++) sums[comem::thread()] += long(i);
+    comem::barrier();
     long total = 0;
-    for (int t = 0; t < comem::Threads(); t++) total += sums[t];  // fetched when read
-    if (comem::Thread() == 0) std::printf("%ld\n", total);
-    comem::Finish();
+    for (int t = 0; t < comem::threads(); t++) total += sums[t];  // fetched when read
+    if (comem::thread() == 0) std::printf("%ld\n", total);
+    comem::finish();
 }

@@ -21,15 +21,15 @@ constexpr std::uint64_t kTimes = 50;
 
 // What all share: made by one thread, found by the others through a pointer in shared memory.
 struct Shared {
-    comem::Map<comem::String, long> counts;
-    comem::Vector<std::pair<long, comem::String>> busiest;
+    comem::map<comem::string, long> counts;
+    comem::vector<std::pair<long, comem::string>> busiest;
 };
 
 void Count(Shared &shared, const char *line) {
-    comem::Guard hold(1); // the map and its allocations: one critical section
+    comem::lock_guard hold(1); // the map and its allocations: one critical section
     for (const char *at = line; *at != '\0';) {
         const char *end = at + std::strcspn(at, " ");
-        ++shared.counts[comem::String(at, end)];
+        ++shared.counts[comem::string(at, end)];
         at = end + (*end != '\0');
     }
 }
@@ -37,29 +37,29 @@ void Count(Shared &shared, const char *line) {
 } // namespace
 
 int main() {
-    comem::Startup();
+    comem::start();
     auto **root = static_cast<Shared **>(comem_alloc_all(sizeof(Shared *), nullptr)); // the same address on every node
     std::uint64_t total = std::size(lines) * kTimes;
-    comem::Parallel([&] {
-        if (comem::Thread() == 0) *root = comem::New<Shared>();
-        comem::Barrier();
+    comem::parallel([&] {
+        if (comem::thread() == 0) *root = comem::create<Shared>();
+        comem::barrier();
         Shared &shared = **root;
-        comem::ForDynamic(total, 4, [&](std::uint64_t low, std::uint64_t high) {
+        comem::for_dynamic(total, 4, [&](std::uint64_t low, std::uint64_t high) {
             for (std::uint64_t i = low; i < high; i++) Count(shared, lines[i % std::size(lines)]);
         });
-        comem::Barrier();
-        if (comem::Thread() == comem::Threads() - 1) { // another thread than the one that made it
+        comem::barrier();
+        if (comem::thread() == comem::threads() - 1) { // another thread than the one that made it
             shared.busiest.reserve(shared.counts.size());
             for (const auto &[word, count] : shared.counts) shared.busiest.emplace_back(count, word);
             std::sort(shared.busiest.begin(), shared.busiest.end(), std::greater<>());
         }
-        comem::Barrier();
-        if (comem::Thread() == 0) {
+        comem::barrier();
+        if (comem::thread() == 0) {
             for (std::size_t i = 0; i < 3; i++) {
                 std::printf("%ld times %s\n", shared.busiest[i].first, shared.busiest[i].second.c_str());
             }
-            comem::Delete(*root);
+            comem::destroy(*root);
         }
     });
-    comem::Finish();
+    comem::finish();
 }

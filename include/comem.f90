@@ -79,7 +79,7 @@ module comem
     public :: comem_node, comem_nodes, comem_thread, comem_threads, comem_threads_per_node
     public :: comem_parallel, comem_split, comem_split_weighted, comem_for_dynamic
     ! Synchronisation.
-    public :: comem_barrier, comem_node_barrier, comem_rendezvous, comem_lock, comem_unlock
+    public :: comem_barrier, comem_node_barrier, comem_rendezvous, comem_lock, comem_trylock, comem_unlock
     public :: comem_flag_set, comem_flag_wait
     public :: comem_sem_post, comem_sem_wait, comem_sem_trywait
     public :: comem_cond_wait, comem_cond_signal, comem_cond_broadcast
@@ -88,7 +88,7 @@ module comem
     public :: comem_fetch_add, comem_fetch_add_relaxed, comem_fetch_min, comem_fetch_min_relaxed
     public :: comem_fetch_max, comem_fetch_max_relaxed, comem_exchange, comem_exchange_relaxed
     ! Shared memory; c_ptr and c_loc are those of iso_c_binding, for memory by its address.
-    public :: comem_allocate, comem_deallocate, comem_label, comem_readonly, comem_touch, comem_is_shared, c_ptr, c_loc
+    public :: comem_allocate, comem_deallocate, comem_label, comem_freeze, comem_prefetch, comem_is_shared, c_ptr, c_loc
 
     ! The version of the library that this file belongs to.
     character(*), parameter, public :: comem_module_version = '0.1.0'
@@ -105,11 +105,11 @@ module comem
     integer, parameter, public :: comem_e_stopped = -12     ! the job was told to end
 
     ! Which nodes are home to the pages of an allocation.
-    integer, parameter, public :: comem_place_block = 0       ! one run of consecutive pages for each node
-    integer, parameter, public :: comem_place_cyclic = 1      ! `place` pages (at least 1) to each node in turn
-    integer, parameter, public :: comem_place_on = 2          ! all at node `place`
-    integer, parameter, public :: comem_place_first_touch = 3 ! each page at the node that touches it first
-    integer, parameter, public :: comem_place_automatic = 4   ! (default) first touch, and then to the node that writes
+    integer, parameter, public :: comem_home_block = 0       ! one run of consecutive pages for each node
+    integer, parameter, public :: comem_home_cyclic = 1      ! `home_number` pages (at least 1) to each node in turn
+    integer, parameter, public :: comem_home_on = 2          ! all at node `home_number`
+    integer, parameter, public :: comem_home_first_touch = 3 ! each page at the node that touches it first
+    integer, parameter, public :: comem_home_automatic = 4   ! (default) first touch, and then to the node that writes
 
     ! What comem_reduce makes of all threads' numbers.
     integer, parameter, public :: comem_sum = 0, comem_min = 1, comem_max = 2
@@ -371,7 +371,7 @@ contains
 
     ! Declares that nobody writes to the allocation at this address from here on: copies of its pages then cost half.
     ! Called by every node.
-    subroutine comem_readonly(address, stat)
+    subroutine comem_freeze(address, stat)
         type(c_ptr), intent(in) :: address
         integer, intent(out), optional :: stat
         call settle(c_readonly(address), stat)

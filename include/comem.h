@@ -77,7 +77,7 @@ enum {
     COMEM_E_THREAD = -6,      /* the node has no thread number left for the calling thread */
     COMEM_E_MISUSE = -7,      /* a call out of order: a lock released that is not held, and the like */
     COMEM_E_NODE_LOST = -8,   /* another node ended or fell silent: kept for that, but the node ends */
-    COMEM_E_EMPTY = -9,       /* comem_poll(): no message is waiting */
+    COMEM_E_EMPTY = -9,       /* comem_tryreceive(): no message is waiting */
     COMEM_E_TOO_SMALL = -10,  /* the buffer is smaller than the message, which stays where it is */
     COMEM_E_SYSTEM = -11,     /* the operating system refused something */
     COMEM_E_STOPPED = -12     /* the job was told to end: the same */
@@ -148,8 +148,11 @@ COMEM_API int comem_barrier(void);
 COMEM_API int comem_node_barrier(void);
 /* The same, but says nothing about memory (JIAJIA's jia_wait). */
 COMEM_API int comem_rendezvous(void);
-/* Locks are named by any number; they exist without being created. */
+/* Locks are named by any number; they exist without being created. `trylock` waits for no thread: it gives 1 if it took
+ * the lock, and 0 where a thread holds it or the lock lies at another node. There it is sent for, so that a later call
+ * finds it here. */
 COMEM_API int comem_lock(uint64_t lock);
+COMEM_API int comem_trylock(uint64_t lock);
 COMEM_API int comem_unlock(uint64_t lock);
 /* Flags are numbers that only grow, zero at first. `set` raises the flag to `value`; `wait` returns once it is
  * `value` or more. */
@@ -203,7 +206,7 @@ COMEM_API int comem_post(int thread, const void *data, size_t length);
  * sender's node. A message larger than the buffer (COMEM_E_TOO_SMALL) stays for the next call. */
 COMEM_API int64_t comem_receive(int *from, void *buffer, size_t capacity);
 /* The same without waiting: COMEM_E_EMPTY when no message is there. */
-COMEM_API int64_t comem_poll(int *from, void *buffer, size_t capacity);
+COMEM_API int64_t comem_tryreceive(int *from, void *buffer, size_t capacity);
 #endif
 
 /* ---- arrays ---------------------------------------------------------------------------------------------------- */
@@ -219,30 +222,30 @@ typedef struct comem_array {
     struct comem_object *object;
 } comem_array;
 
-/* Which nodes are home to the units of an array (under the engine `owner`: own them). */
+/* Which nodes are home to the units of an array or the pages of a region (under the engine `owner`: own them). */
 enum {
-    COMEM_PLACE_BLOCK = 0,  /* one run of consecutive units for each node */
-    COMEM_PLACE_CYCLIC = 1, /* `place` units (at least 1) to each node in turn */
-    COMEM_PLACE_ON = 2,     /* all at node `place` */
+    COMEM_HOME_BLOCK = 0,  /* one run of consecutive units for each node */
+    COMEM_HOME_CYCLIC = 1, /* `home_number` units or pages (at least 1) to each node in turn */
+    COMEM_HOME_ON = 2,     /* all at node `home_number` */
     /* for comem_alloc_with() and comem_alloc_all() alone: */
-    COMEM_PLACE_FIRST_TOUCH = 3, /* each unit at the node that touches it first, or fetches it ahead; exact with --prefetch off */
+    COMEM_HOME_FIRST_TOUCH = 3, /* each unit at the node that touches it first, or fetches it ahead; exact with --prefetch off */
     /* at the node that touches a unit first, while that has room for it (--cache), else as BLOCK; a unit that one node
      * alone writes moves there at the next barrier */
-    COMEM_PLACE_AUTOMATIC = 4
+    COMEM_HOME_AUTOMATIC = 4
 };
 
 /* How to create an array. All zero, or a null pointer, is a good choice. */
-typedef struct comem_options {
+typedef struct comem_object_options {
     uint64_t unit_elements; /* elements that move together; 0: chosen from the array's size */
     const char *engine;     /* "msi", "direct", "owner", "broadcast"; NULL: the job's */
     const char *label;      /* name of the array in counters and errors */
-    int placement;          /* COMEM_PLACE_... */
-    int place;              /* for COMEM_PLACE_CYCLIC and COMEM_PLACE_ON */
-} comem_options;
+    int home;               /* COMEM_HOME_... */
+    int home_number;        /* for COMEM_HOME_CYCLIC and COMEM_HOME_ON */
+} comem_object_options;
 
 /* Creates an array of `length` elements of `element_size` bytes (at most 262,144), all zero. Collective: one thread of
  * every node makes the call, and all make their collective calls in the same order. */
-COMEM_API int comem_create(comem_array *array, size_t element_size, uint64_t length, const comem_options *options);
+COMEM_API int comem_create(comem_array *array, size_t element_size, uint64_t length, const comem_object_options *options);
 /* Reads or writes one element of any size, atomically. `out` and `value` point to plain memory of an element's size.
  * */
 COMEM_API int comem_read(comem_array array, uint64_t index, void *out);
@@ -291,8 +294,8 @@ COMEM_API int comem_write_end(comem_array array, uint64_t low, uint64_t high);
 typedef struct comem_region_options {
     const char *engine;  /* "hlrc", "scope", "msi", "direct"; NULL: the job's */
     const char *label;   /* name of the region in reports and errors */
-    int placement;       /* COMEM_PLACE_..., of pages; without options: automatic */
-    int place;           /* CYCLIC: pages to each node in turn (0: 1); ON: the node */
+    int home;            /* COMEM_HOME_..., of pages; without options: automatic */
+    int home_number;     /* CYCLIC: pages to each node in turn (0: 1); ON: the node */
     size_t alignment;    /* in bytes, a power of two; 0: 64 */
     unsigned unit_pages; /* pages of 4 KiB that move together: 1, 2, 4 ... 256; 0: the job's or, without one, 1
                           * (more once mappings have run out: docs/running.md) */
@@ -305,7 +308,7 @@ typedef struct comem_region_options {
 COMEM_API void *comem_alloc(size_t bytes);
 COMEM_API void *comem_alloc_with(size_t bytes, const comem_region_options *options);
 /* The same, collectively: one thread of every node calls, with the same arguments, and all get the same address. Up to
- * 2 KiB without a label share pages with others of the same engine and placement, so that a million of them cost
+ * 2 KiB without a label share pages with others of the same engine and home, so that a million of them cost
  * little more than their bytes, and such a call waits for nobody. What different nodes write often is better apart: an
  * alignment of 4096 gives pages of its own. */
 COMEM_API void *comem_alloc_all(size_t bytes, const comem_region_options *options);
@@ -320,9 +323,9 @@ COMEM_API int comem_label(void *pointer, const char *name);
  * write is reported as misuse, under msi on every node; under hlrc and scope where it goes to a copy, not on the page's
  * home. A job of one node notices none (docs/memory-model.md). A block that shares its pages with others (up to 2 KiB of
  * comem_alloc) stays as it was. */
-COMEM_API int comem_readonly(const void *pointer);
+COMEM_API int comem_freeze(const void *pointer);
 /* Brings memory here, for reading or for writing too, so that a system call can use it (see docs/debugging.md). */
-COMEM_API int comem_touch(const void *pointer, size_t bytes, int for_writing);
+COMEM_API int comem_prefetch(const void *pointer, size_t bytes, int for_writing);
 /* 1 if the address is in the shared heap, 0 if not; may be called at any time, also before the start. */
 COMEM_API int comem_is_shared(const void *pointer);
 
@@ -397,7 +400,7 @@ struct comem_tls {
 COMEM_API uint64_t comem_load_(struct comem_object *object, uint64_t index) __attribute__((cold));
 COMEM_API struct comem_tls *comem_store_(struct comem_object *object, uint64_t index, uint64_t bits)
     __attribute__((cold));
-COMEM_API comem_array comem_new_(size_t element_size, uint64_t length, const comem_options *options);
+COMEM_API comem_array comem_new_(size_t element_size, uint64_t length, const comem_object_options *options);
 COMEM_API uint64_t comem_atomic_(void *word, int kind, int op, uint64_t operand, uint64_t expected, int ordered);
 COMEM_API int comem_begin_items_(void);
 COMEM_API int comem_next_items_(uint64_t total, uint64_t chunk, uint64_t *low, uint64_t *high);
@@ -525,7 +528,7 @@ static inline void comem_withdraw_(struct comem_tls *self) {
     typedef struct comem_array_##name {                                                                              \
         comem_array any;                                                                                             \
     } comem_array_##name;                                                                                            \
-    static inline comem_array_##name comem_new_##name(uint64_t length, const comem_options *options) {               \
+    static inline comem_array_##name comem_new_##name(uint64_t length, const comem_object_options *options) {               \
         comem_array_##name array;                                                                                    \
         array.any = comem_new_(sizeof(type), length, options);                                                       \
         return array;                                                                                                \

@@ -108,6 +108,10 @@ static inline int comem_lock(uint64_t lock) {
     (void)lock;
     return 0;
 }
+static inline int comem_trylock(uint64_t lock) {
+    (void)lock;
+    return 1;
+}
 static inline int comem_unlock(uint64_t lock) {
     (void)lock;
     return 0;
@@ -221,11 +225,11 @@ static inline int comem_label(void *p, const char *name) {
     (void)name;
     return 0;
 }
-static inline int comem_readonly(const void *p) {
+static inline int comem_freeze(const void *p) {
     (void)p;
     return 0;
 }
-static inline int comem_touch(const void *p, size_t bytes, int for_writing) {
+static inline int comem_prefetch(const void *p, size_t bytes, int for_writing) {
     (void)p;
     (void)bytes;
     (void)for_writing;
@@ -241,7 +245,7 @@ static inline size_t comem_element_size_(comem_array array) {
     return (size_t)(uintptr_t)array.object;
 }
 static inline int comem_create(comem_array *array, size_t element_size, uint64_t length,
-                               const comem_options *options) {
+                               const comem_object_options *options) {
     (void)options;
     array->data = (unsigned char *)calloc(length ? (size_t)length : 1, element_size);
     array->access = NULL;
@@ -274,7 +278,7 @@ static inline void *comem_write_begin(comem_array array, uint64_t low, uint64_t 
 static inline int comem_write_end(comem_array array, uint64_t low, uint64_t high) {
     return comem_read_end(array, low, high);
 }
-static inline comem_array comem_new_(size_t element_size, uint64_t length, const comem_options *options) {
+static inline comem_array comem_new_(size_t element_size, uint64_t length, const comem_object_options *options) {
     comem_array array;
     if (comem_create(&array, element_size, length, options) != 0) {
         comem_abort(1, "no memory for an array");

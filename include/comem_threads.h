@@ -347,6 +347,13 @@ static inline int comem_lock(uint64_t lock) {
     __atomic_store_n(&self->holder, holder, __ATOMIC_RELAXED);
     return COMEM_OK;
 }
+static inline int comem_trylock(uint64_t lock) {
+    struct comem_named_ *self = comem_by_name_(COMEM_A_LOCK_, lock);
+    const int holder = comem_thread() + 1;
+    if (pthread_mutex_trylock(&self->mutex) != 0) return 0;
+    __atomic_store_n(&self->holder, holder, __ATOMIC_RELAXED);
+    return 1;
+}
 static inline int comem_unlock(uint64_t lock) {
     struct comem_named_ *self = comem_by_name_(COMEM_A_LOCK_, lock);
     if (comem_number_ == 0 || __atomic_load_n(&self->holder, __ATOMIC_RELAXED) != comem_number_) {
@@ -632,7 +639,7 @@ static inline int64_t comem_take_(int *from, void *buffer, size_t capacity, int 
 static inline int64_t comem_receive(int *from, void *buffer, size_t capacity) {
     return comem_take_(from, buffer, capacity, 1);
 }
-static inline int64_t comem_poll(int *from, void *buffer, size_t capacity) {
+static inline int64_t comem_tryreceive(int *from, void *buffer, size_t capacity) {
     return comem_take_(from, buffer, capacity, 0);
 }
 
@@ -670,11 +677,11 @@ static inline int comem_label(void *p, const char *name) {
     (void)name;
     return COMEM_OK;
 }
-static inline int comem_readonly(const void *p) {
+static inline int comem_freeze(const void *p) {
     (void)p;
     return COMEM_OK;
 }
-static inline int comem_touch(const void *p, size_t bytes, int for_writing) {
+static inline int comem_prefetch(const void *p, size_t bytes, int for_writing) {
     (void)p;
     (void)bytes;
     (void)for_writing;
@@ -693,7 +700,7 @@ static inline size_t comem_element_size_(comem_array array) {
     return (size_t)(uintptr_t)array.object;
 }
 static inline int comem_create(comem_array *array, size_t element_size, uint64_t length,
-                               const comem_options *options) {
+                               const comem_object_options *options) {
     (void)options;
     array->data = (unsigned char *)calloc(length ? (size_t)length : 1, element_size);
     array->access = NULL;
@@ -745,7 +752,7 @@ static inline void *comem_write_begin(comem_array array, uint64_t low, uint64_t 
 static inline int comem_write_end(comem_array array, uint64_t low, uint64_t high) {
     return comem_read_end(array, low, high);
 }
-static inline comem_array comem_new_(size_t element_size, uint64_t length, const comem_options *options) {
+static inline comem_array comem_new_(size_t element_size, uint64_t length, const comem_object_options *options) {
     comem_array array;
     if (comem_create(&array, element_size, length, options) != 0) comem_abort(1, "comem: no memory for an array");
     return array;

@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
     }
     read_options(argc, argv, options, COUNT_OF(options));
     /* The test is about barriers, so its array is consistent whatever the job's engine; one unit for each thread. */
-    comem_options consistent = {0};
+    comem_object_options consistent = {0};
     consistent.engine = "msi";
     consistent.unit_elements = 1;
     consistent.label = "reached";

@@ -208,7 +208,7 @@ int main(int argc, char **argv) {
     }
     read_options(argc, argv, options, COUNT_OF(options));
     if (population < 1 || population > (1 << 28)) refuse("genetic", "a population has 1 to 2^28 members");
-    comem_options names = {0};
+    comem_object_options names = {0};
     names.label = "members 0";
     shared.members[0] = comem_new_u64((uint64_t)population, &names);
     names.label = "members 1";

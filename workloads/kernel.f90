@@ -211,7 +211,7 @@ contains
         do node = 0, comem_nodes() - 1
             associate (mine => parts(node*each:(node + 1)*each - 1))
                 call comem_allocate(memory, round_up(max(sum(lines(mine%bytes)), 1_int64), kernel_page), label=label, &
-                                    placement=comem_place_on, place=node, alignment=int(kernel_page))
+                                    home=comem_home_on, home_number=node, alignment=int(kernel_page))
             end associate
             address = int(transfer(memory, 0_c_intptr_t), int64)
             do t = node*each, (node + 1)*each - 1

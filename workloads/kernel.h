@@ -122,8 +122,8 @@ static inline void kernel_alloc_units(const char *label, unsigned unit_pages, co
         comem_region_options options;
         memset(&options, 0, sizeof options);
         options.label = label;
-        options.placement = COMEM_PLACE_ON;
-        options.place = node;
+        options.home = COMEM_HOME_ON;
+        options.home_number = node;
         options.alignment = KERNEL_PAGE;
         options.unit_pages = unit_pages;
         char *part = comem_alloc_all(kernel_round_up(total ? total : 1, KERNEL_PAGE), &options);

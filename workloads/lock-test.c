@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
     }
     read_options(argc, argv, options, COUNT_OF(options));
     /* The test is about locks, so what they protect is consistent whatever the job's engine. */
-    comem_options consistent = {0};
+    comem_object_options consistent = {0};
     consistent.engine = "msi";
     consistent.label = "counter";
     state = comem_new_i64(2, &consistent);

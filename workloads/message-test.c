@@ -61,14 +61,14 @@ static void work(void *unused) {
         compose(message, (uint64_t)self, (uint64_t)i);
         comem_post((self + 1) % threads, message, (size_t)size);
         for (int64_t length = 0; in.taken < count && length >= 0;) {
-            length = comem_poll(NULL, message, sizeof message);
+            length = comem_tryreceive(NULL, message, sizeof message);
             if (length >= 0) take(&in, message, length);
         }
     }
     while (in.taken < count) take(&in, message, comem_receive(NULL, message, sizeof message));
     comem_barrier();
     /* Whatever arrives after the last message that was sent has arrived twice. */
-    for (int64_t length; (length = comem_poll(NULL, message, sizeof message)) >= 0;) take(&in, message, length);
+    for (int64_t length; (length = comem_tryreceive(NULL, message, sizeof message)) >= 0;) take(&in, message, length);
     int64_t sums[3] = {in.taken, in.wrong, in.twice};
     comem_reduce_i64(COMEM_SUM, sums, 3);
     if (comem_thread() == 0) {

@@ -133,7 +133,7 @@ static void new_shared_memory(void) {
     const int threads = comem_threads();
     comem_region_options options;
     memset(&options, 0, sizeof options);
-    options.placement = COMEM_PLACE_BLOCK;
+    options.home = COMEM_HOME_BLOCK;
     options.alignment = KERNEL_PAGE;
     for (int which = 0; which < 2; which++) {
         options.label = which == 0 ? "keys" : "other keys";

@@ -231,7 +231,7 @@ int main(int argc, char **argv) {
         refuse("sea", "a sea has 3x3 cells or more, and fewer than 2^31");
     }
     if (unit < 0) unit = columns <= UNIT_CELLS_MAX ? columns : 0;
-    comem_options shared = {0};
+    comem_object_options shared = {0};
     shared.unit_elements = (uint64_t)unit;
     const uint64_t cells = (uint64_t)rows * (uint64_t)columns;
     shared.label = "sea 0";

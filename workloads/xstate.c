@@ -162,7 +162,7 @@ int main(int argc, char **argv) {
     if (which >= (int64_t)COUNT_OF(expressions)) refuse("xstate", "the expressions are 0 to 3");
     if (radius > 100000) refuse("xstate", "the radius is at most 100000");
     if (capacity < 1 || capacity > (1 << 26)) refuse("xstate", "keep 1 to 2^26 solutions");
-    comem_options names = {0};
+    comem_object_options names = {0};
     names.label = "solutions";
     solutions = comem_new_i32((uint64_t)capacity * VARIABLES, &names);
     names.label = "found";

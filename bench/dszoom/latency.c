@@ -78,7 +78,7 @@ static size_t touch(char *memory, what does, int step, int last) {
 }
 
 static void measure(const kind *k, double *result) {
-    comem_region_options options = {.placement = COMEM_PLACE_ON, .place = k->home, .alignment = 4096, .label = k->name};
+    comem_region_options options = {.home = COMEM_HOME_ON, .home_number = k->home, .alignment = 4096, .label = k->name};
     char *memory = comem_alloc_all(UNITS * unit, &options);
     if (!memory) fprintf(stderr, "%s\n", comem_last_error()), exit(1);
     for (size_t u = 0; u < UNITS; u++)

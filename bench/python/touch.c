@@ -18,7 +18,7 @@ static double now_us(void) {
 int main(int argc, char **argv) {
     if (comem_start() != 0) return fprintf(stderr, "%s\n", comem_last_error()), 1;
     size_t count = (argc > 1 ? strtoull(argv[1], NULL, 10) : 64) * (1 << 20) / sizeof(double);
-    comem_region_options options = {.placement = COMEM_PLACE_ON, .place = 1};
+    comem_region_options options = {.home = COMEM_HOME_ON, .home_number = 1};
     double *a = comem_alloc_all(count * sizeof *a, &options);
     if (comem_node() == 1)
         for (size_t i = 0; i < count; i++) a[i] = 1;

@@ -36,15 +36,15 @@ static void create(int number, dice *d) {
     static const uint64_t sizes[] = {1, 2, 4, 8, 8, 3, 12, 24, 100, ELEMENT_MAX};
     static const char *const engines[] = {NULL, "msi", "owner"};
     typed *a = &arrays[number];
-    comem_options options = {.label = "typed", .engine = engines[roll(d, COUNT_OF(engines))]};
+    comem_object_options options = {.label = "typed", .engine = engines[roll(d, COUNT_OF(engines))]};
     a->relay = one_in(d, 3);
     a->size = a->relay ? WORD : sizes[roll(d, COUNT_OF(sizes))];
     a->length = 2 + roll(d, one_in(d, 2) ? 100 : LENGTH_MAX);
     const uint64_t most = UNIT_MAX / a->size < a->length ? UNIT_MAX / a->size : a->length;
     if (one_in(d, 2)) options.unit_elements = 1 + roll(d, one_in(d, 2) ? 8 : most);
-    options.placement = roll_int(d, 3);
-    if (options.placement == COMEM_PLACE_CYCLIC) options.place = roll_int(d, 4);
-    if (options.placement == COMEM_PLACE_ON) options.place = roll_int(d, nodes());
+    options.home = roll_int(d, 3);
+    if (options.home == COMEM_HOME_CYCLIC) options.home_number = roll_int(d, 4);
+    if (options.home == COMEM_HOME_ON) options.home_number = roll_int(d, nodes());
     const int failed = comem_create(&a->array, a->size, a->length, &options);
     if (failed) refuse("random", comem_last_error());
 }

@@ -59,7 +59,7 @@ static int is_written(const plan *p, uint64_t grain) {
 static void touch_some(const thread *self, const region *r, const plan *p) {
     for (uint64_t i = 0; i < p->grains; i++) {
         if (owner(p, i, self->phase) != self->number || !is_written(p, i) || mix(p->way ^ i) % 4 != 0) continue;
-        comem_touch(at(r, i * p->grain), p->grain, 1);
+        comem_prefetch(at(r, i * p->grain), p->grain, 1);
     }
 }
 
@@ -122,7 +122,7 @@ void read_region(const thread *self, const region *r) {
     dice d = dice_for("reads", self->phase, r->number * threads() + self->number);
     if (one_in(&d, 3)) return;
     const uint64_t from = roll(&d, r->size);
-    if (one_in(&d, 11) && has(TOUCHES)) comem_touch(at(r, from), r->size - from, 0);
+    if (one_in(&d, 11) && has(TOUCHES)) comem_prefetch(at(r, from), r->size - from, 0);
     switch (roll(&d, 6)) {
     case 0: check_all(self, "read all", r); break;
     case 1: read_pages(self, r); break;

@@ -45,9 +45,9 @@ static uint64_t choose_size(dice *d, enum kind kind, int large, int small) {
 
 static void choose_place(region *r, dice *d) {
     comem_region_options *o = &r->options;
-    o->placement = roll_int(d, 5);
-    if (o->placement == COMEM_PLACE_CYCLIC) o->place = roll_int(d, 4);
-    if (o->placement == COMEM_PLACE_ON) o->place = roll_int(d, nodes());
+    o->home = roll_int(d, 5);
+    if (o->home == COMEM_HOME_CYCLIC) o->home_number = roll_int(d, 4);
+    if (o->home == COMEM_HOME_ON) o->home_number = roll_int(d, nodes());
     if (one_in(d, 4)) o->unit_pages = 1u << roll(d, 6);
     if (one_in(d, 4)) o->alignment = (size_t)1 << roll(d, 17);
     snprintf(r->label, sizeof r->label, "r%d", r->number);
@@ -92,7 +92,7 @@ void choose_regions(void) {
 static void allocate(region *r) {
     dice d = dice_for("allocation", 0, r->number);
     const comem_region_options *o = &r->options;
-    const int moved = o->placement != COMEM_PLACE_AUTOMATIC || o->alignment || o->unit_pages;
+    const int moved = o->home != COMEM_HOME_AUTOMATIC || o->alignment || o->unit_pages;
     const int plain = !moved && !o->engine && !o->label;
     r->data = comem_alloc_all(r->size, plain && one_in(&d, 2) ? NULL : o);
     if (!r->data) refuse("random", "no shared memory");
@@ -117,7 +117,7 @@ void change_lives(const thread *self, pthread_barrier_t *of_node) {
             born = 1;
         }
         /* Where it ends in the same phase another node may have freed it already. */
-        if (r->readonly == self->phase && r->readonly < r->death && first) comem_readonly(r->data);
+        if (r->readonly == self->phase && r->readonly < r->death && first) comem_freeze(r->data);
         if (r->death == self->phase && first) comem_free(r->data);
     }
     if (!born) return;
@@ -147,7 +147,7 @@ static void show_region(const region *r) {
     const comem_region_options *o = &r->options;
     const char *engine = engine_names[r->engine], *how = o->engine ? " by name" : "";
     printf("region %d: %s, %s%s, %" PRIu64 " bytes", r->number, kind_names[r->kind], engine, how, r->size);
-    printf(", placement %d %d, units of %u, alignment %zu", o->placement, o->place, o->unit_pages, o->alignment);
+    printf(", home %d %d, units of %u, alignment %zu", o->home, o->home_number, o->unit_pages, o->alignment);
     printf(", windows of %d, %d %%", r->window, r->percent);
     if (r->locks) {
         printf(", %" PRIu64 " records of %" PRIu64 " words, %" PRIu64 " apart", r->locks, r->words, r->spacing);

@@ -17,11 +17,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { COMEM_PLACE_ANY, COMEM_PLACE_BLOCK, COMEM_PLACE_ON };
+enum { COMEM_HOME_ANY, COMEM_HOME_BLOCK, COMEM_HOME_ON };
 
 typedef struct comem_region_options {
     const char *engine, *label;
-    int placement, place;
+    int home, home_number;
     size_t alignment;
     unsigned unit_pages;
 } comem_region_options;
@@ -109,15 +109,15 @@ static inline int comem_parallel(void (*function)(void *argument), void *argumen
 }
 /* ArgoDSM's memory is zero at first. Every block has pages of its own. */
 static inline void *comem_alloc_all(size_t bytes, const comem_region_options *options) {
-    const int placement = comem_argo_naive && options ? options->placement : COMEM_PLACE_ANY;
+    const int placement = comem_argo_naive && options ? options->home : COMEM_HOME_ANY;
     const size_t pages = (bytes + COMEM_ARGO_PAGE - 1) / COMEM_ARGO_PAGE * COMEM_ARGO_PAGE;
-    if (placement == COMEM_PLACE_BLOCK && comem_nodes() == 2 && comem_argo_to[0] == comem_argo_from[1]) {
+    if (placement == COMEM_HOME_BLOCK && comem_nodes() == 2 && comem_argo_to[0] == comem_argo_from[1]) {
         const size_t first = pages / COMEM_ARGO_PAGE / 2 * COMEM_ARGO_PAGE;
         comem_argo_to[0] -= first;
         comem_argo_from[1] += pages - first;
         return comem_argo_to[0];
     }
-    const int node = placement == COMEM_PLACE_ON ? options->place : 0;
+    const int node = placement == COMEM_HOME_ON ? options->home_number : 0;
     char *const block = comem_argo_from[node];
     if (pages > (size_t)(comem_argo_to[node] - block)) return NULL;
     comem_argo_from[node] += pages;

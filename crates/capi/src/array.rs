@@ -28,15 +28,15 @@ impl Handle {
     const NONE: Handle = Handle { data: ptr::null_mut(), access: ptr::null(), length: 0, object: ptr::null() };
 }
 
-/// The header's `comem_options`.
+/// The header's `comem_object_options`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct COptions {
     unit_elements: u64,
     engine: *const c_char,
     label: *const c_char,
-    placement: c_int,
-    place: c_int,
+    home: c_int,
+    home_number: c_int,
 }
 
 /// The header's `struct comem_tls`: what a store announces itself in.
@@ -58,18 +58,17 @@ unsafe fn text(text: *const c_char, name: &str) -> Outcome<Option<String>> {
         .map_err(|_| argument(format!("the {name} of an array is not UTF-8; write it so")))
 }
 
-fn placement(kind: c_int, place: c_int) -> Outcome<Homes> {
-    let place_in = |range: std::ops::RangeInclusive<c_int>| {
-        range
-            .contains(&place)
-            .then_some(place)
-            .ok_or_else(|| argument(format!("an array cannot be placed at {place}; use a node's number, or of units")))
+fn homes(kind: c_int, number: c_int) -> Outcome<Homes> {
+    let number_in = |range: std::ops::RangeInclusive<c_int>| {
+        range.contains(&number).then_some(number).ok_or_else(|| {
+            argument(format!("an array cannot have its home at {number}; use a node's number, or of units"))
+        })
     };
     match kind {
         0 => Ok(Homes::Block),
-        1 => Ok(Homes::Cyclic(place_in(0..=c_int::MAX)?.max(1) as u32)),
-        2 => Ok(Homes::On(NodeId(place_in(0..=c_int::from(u16::MAX))? as u16))),
-        _ => Err(argument(format!("there is no placement {kind}; use COMEM_PLACE_BLOCK, CYCLIC or ON"))),
+        1 => Ok(Homes::Cyclic(number_in(0..=c_int::MAX)?.max(1) as u32)),
+        2 => Ok(Homes::On(NodeId(number_in(0..=c_int::from(u16::MAX))? as u16))),
+        _ => Err(argument(format!("there is no home {kind}; use COMEM_HOME_BLOCK, CYCLIC or ON"))),
     }
 }
 
@@ -80,7 +79,7 @@ unsafe fn options(given: &COptions) -> Outcome<ObjectOptions> {
     let (engine, label) = unsafe { (text(given.engine, "engine")?, text(given.label, "label")?) };
     let engine = engine.map(|name| name.parse()).transpose().map_err(|e| Failure::new(Code::Array, format!("{e}")))?;
     let unit_elements = usize::try_from(given.unit_elements).unwrap_or(usize::MAX);
-    Ok(ObjectOptions { unit_elements, engine, label, homes: placement(given.placement, given.place)? })
+    Ok(ObjectOptions { unit_elements, engine, label, homes: homes(given.home, given.home_number)? })
 }
 
 /// # Safety

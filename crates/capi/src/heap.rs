@@ -15,8 +15,8 @@ use std::ptr::null_mut;
 pub struct CRegionOptions {
     engine: *const c_char,
     label: *const c_char,
-    placement: c_int,
-    place: c_int,
+    home: c_int,
+    home_number: c_int,
     alignment: usize,
     unit_pages: c_uint,
     unit_bytes: c_uint,
@@ -80,16 +80,14 @@ unsafe fn region_options(options: *const CRegionOptions) -> Outcome<RegionOption
     // SAFETY: by this function's contract.
     let engine = unsafe { text(given.engine) };
     let engine = engine.map(|name| name.parse::<PageEngine>()).transpose().map_err(|e| argument(e.to_string()))?;
-    let homes = match (given.placement, given.place) {
+    let homes = match (given.home, given.home_number) {
         (0, _) => Homes::Block,
         (1, pages) if pages >= 0 => Homes::Cyclic(pages.max(1) as u32),
         (2, node @ 0..=1023) => Homes::On(NodeId(node as u16)),
         (3, _) => Homes::FirstTouch,
         (4, _) => Homes::Automatic,
-        (placement, place) => {
-            return Err(argument(format!(
-                "placement {placement} with place {place} makes no sense; see COMEM_PLACE_…"
-            )));
+        (home, number) => {
+            return Err(argument(format!("home {home} with the number {number} makes no sense; see COMEM_HOME_…")));
         }
     };
     Ok(RegionOptions {
@@ -155,13 +153,13 @@ pub unsafe extern "C" fn comem_label(pointer: *mut c_void, name: *const c_char) 
 
 /// Declares a region read-only.
 #[unsafe(no_mangle)]
-pub extern "C" fn comem_readonly(pointer: *const c_void) -> c_int {
+pub extern "C" fn comem_freeze(pointer: *const c_void) -> c_int {
     done(|| Ok(job()?.freeze(pointer.cast())?))
 }
 
 /// Brings memory here.
 #[unsafe(no_mangle)]
-pub extern "C" fn comem_touch(pointer: *const c_void, bytes: usize, for_writing: c_int) -> c_int {
+pub extern "C" fn comem_prefetch(pointer: *const c_void, bytes: usize, for_writing: c_int) -> c_int {
     done(|| Ok(job()?.prefetch(pointer.cast(), not_negative("a range", bytes)?, for_writing != 0)?))
 }
 

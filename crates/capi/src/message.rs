@@ -77,7 +77,7 @@ pub unsafe extern "C" fn comem_receive(from: *mut c_int, buffer: *mut c_void, ca
 /// # Safety
 /// As for [`comem_receive`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn comem_poll(from: *mut c_int, buffer: *mut c_void, capacity: usize) -> i64 {
+pub unsafe extern "C" fn comem_tryreceive(from: *mut c_int, buffer: *mut c_void, capacity: usize) -> i64 {
     reported(
         || {
             let thread = thread()?;

@@ -1,7 +1,7 @@
 //! Barrier, locks, flags and reductions.
 
 use crate::buffer;
-use crate::failure::{Code, Failure, Outcome, done};
+use crate::failure::{Code, Failure, Outcome, done, reported};
 use crate::job::thread;
 use comem_rt::{FlagId, LockId, Operator};
 use std::ffi::c_int;
@@ -16,6 +16,12 @@ pub extern "C" fn comem_barrier() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_lock(lock: u64) -> c_int {
     done(|| Ok(thread()?.raw_lock(LockId(lock))?))
+}
+
+/// Acquires a lock, if no thread must be waited for; 1 if it did.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_trylock(lock: u64) -> c_int {
+    reported(|| Ok(c_int::from(thread()?.raw_try_lock(LockId(lock))?)), |code| code)
 }
 
 /// Releases a lock.

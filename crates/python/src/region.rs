@@ -172,14 +172,14 @@ fn free_regions(py: Python<'_>, numbers: Vec<u64>) -> PyResult<()> {
 
 /// Brings memory here, for reading or for writing too.
 #[pyfunction]
-fn touch(py: Python<'_>, address: usize, bytes: usize, write: bool) -> PyResult<()> {
+fn prefetch(py: Python<'_>, address: usize, bytes: usize, write: bool) -> PyResult<()> {
     let job = job(py)?;
     waiting(py, |_| job.prefetch(std::ptr::with_exposed_provenance(address), bytes, write))
 }
 
 /// Declares that nobody writes to a region any more.
 #[pyfunction]
-fn read_only(py: Python<'_>, address: usize) -> PyResult<()> {
+fn freeze(py: Python<'_>, address: usize) -> PyResult<()> {
     let job = job(py)?;
     waiting(py, |_| job.freeze(std::ptr::with_exposed_provenance(address)))
 }
@@ -203,8 +203,8 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dropped_regions, module)?)?;
     module.add_function(wrap_pyfunction!(revive, module)?)?;
     module.add_function(wrap_pyfunction!(free_regions, module)?)?;
-    module.add_function(wrap_pyfunction!(touch, module)?)?;
-    module.add_function(wrap_pyfunction!(read_only, module)?)?;
+    module.add_function(wrap_pyfunction!(prefetch, module)?)?;
+    module.add_function(wrap_pyfunction!(freeze, module)?)?;
     module.add_function(wrap_pyfunction!(keep_copies, module)?)?;
     module.add_function(wrap_pyfunction!(is_shared, module)?)
 }

@@ -23,6 +23,11 @@ fn lock(py: Python<'_>, lock: u64) -> PyResult<()> {
 }
 
 #[pyfunction]
+fn try_lock(py: Python<'_>, lock: u64) -> PyResult<bool> {
+    waiting(py, |thread| thread.raw_try_lock(LockId(lock)))
+}
+
+#[pyfunction]
 fn unlock(py: Python<'_>, lock: u64) -> PyResult<()> {
     waiting(py, |thread| thread.raw_unlock(LockId(lock)))
 }
@@ -47,7 +52,7 @@ fn sem_wait(py: Python<'_>, semaphore: u64) -> PyResult<()> {
 }
 
 #[pyfunction]
-fn sem_try_wait(py: Python<'_>, semaphore: u64) -> PyResult<bool> {
+fn try_sem_wait(py: Python<'_>, semaphore: u64) -> PyResult<bool> {
     waiting(py, |thread| thread.checked_try_sem_wait(SemaphoreId(semaphore)))
 }
 
@@ -110,11 +115,12 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(barrier, module)?)?;
     module.add_function(wrap_pyfunction!(leave, module)?)?;
     module.add_function(wrap_pyfunction!(lock, module)?)?;
+    module.add_function(wrap_pyfunction!(try_lock, module)?)?;
     module.add_function(wrap_pyfunction!(unlock, module)?)?;
     module.add_function(wrap_pyfunction!(remember, module)?)?;
     module.add_function(wrap_pyfunction!(sem_post, module)?)?;
     module.add_function(wrap_pyfunction!(sem_wait, module)?)?;
-    module.add_function(wrap_pyfunction!(sem_try_wait, module)?)?;
+    module.add_function(wrap_pyfunction!(try_sem_wait, module)?)?;
     module.add_function(wrap_pyfunction!(cond_wait, module)?)?;
     module.add_function(wrap_pyfunction!(cond_notify, module)?)?;
     module.add_function(wrap_pyfunction!(rw_lock, module)?)?;

@@ -20,8 +20,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`array`] | typed shared arrays and values |
-//! | [`heap`] | shared memory for ordinary loads and stores |
+//! | [`array`] | typed objects: arrays and values whose elements are read and written by calls |
+//! | [`heap`] | pages: shared memory for ordinary loads and stores |
 //! | [`thread`] | a thread's view: accesses, locks, barriers, reductions, flags, messages |
 //! | [`raw`] | the same without types, for other languages |
 //! | [`bind`] | cores of a node's own |
@@ -94,6 +94,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+/// The programs of the page for Rust, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/rust.md")]
+struct PageForRust;
 
 /// This node's part in the job.
 #[derive(Clone, Debug)]

@@ -182,7 +182,8 @@ impl Object {
     }
 
     /// How many units there are.
-    pub fn units(&self) -> u32 {
+    #[cfg(test)]
+    fn units(&self) -> u32 {
         self.units.len() as u32
     }
 

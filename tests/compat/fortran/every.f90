@@ -58,10 +58,10 @@ contains
         call comem_allocate(r8_2, [5_int64, int(nodes, int64)])
         call comem_allocate(r8_3, [5_int64, 3_int64, int(nodes, int64)])
         call comem_allocate(i4_1, [nodes], label='i4')
-        call comem_allocate(i4_2, [5, nodes], placement=comem_place_block)
-        call comem_allocate(i4_3, [5, 3, nodes], placement=comem_place_cyclic, place=2)
-        call comem_allocate(i8_1, [int(nodes, int64)], placement=comem_place_on, place=nodes - 1)
-        call comem_allocate(i8_2, [5_int64, int(nodes, int64)], placement=comem_place_first_touch)
+        call comem_allocate(i4_2, [5, nodes], home=comem_home_block)
+        call comem_allocate(i4_3, [5, 3, nodes], home=comem_home_cyclic, home_number=2)
+        call comem_allocate(i8_1, [int(nodes, int64)], home=comem_home_on, home_number=nodes - 1)
+        call comem_allocate(i8_2, [5_int64, int(nodes, int64)], home=comem_home_first_touch)
         call comem_allocate(i8_3, [5_int64, 3_int64, int(nodes, int64)], alignment=4096, unit_pages=2)
         call comem_allocate(c8_1, [nodes], engine='scope')
         call comem_allocate(c8_2, [5, nodes], engine='hlrc')
@@ -218,15 +218,15 @@ contains
         call c_f_pointer(address, numbers, [1024])
         if (comem_node() == 0) numbers = 7
         call nodes_meet()
-        call comem_touch(address, 4096, for_writing=.false.)
+        call comem_prefetch(address, 4096, for_writing=.false.)
         call comem_label(address, 'sevens')
-        call comem_readonly(address)
+        call comem_freeze(address)
         call expect(all(numbers == 7), 'all nodes see the numbers')
         call nodes_meet()
         call comem_deallocate(address)
         call expect(.not. c_associated(address), 'a freed address is null')
         call comem_allocate(table, [1000])
-        if (comem_node() == 0) call comem_touch(c_loc(table(501)), 8_int64*500, for_writing=.true.)
+        if (comem_node() == 0) call comem_prefetch(c_loc(table(501)), 8_int64*500, for_writing=.true.)
         call comem_allocate(none, [0])
         call expect(associated(none) .and. size(none) == 0, 'an array without elements')
         call nodes_meet()
@@ -286,11 +286,15 @@ contains
     ! Counts under locks of both kinds of name; a lost update would show.
     recursive subroutine locks_exclude()
         integer :: i
+        logical :: taken
         do i = 1, rounds
             call comem_lock(7)
             counters(1) = counters(1) + 1
             call comem_unlock(7)
-            call comem_lock(first_lock)
+            taken = .false.
+            do while (.not. taken)
+                call comem_trylock(first_lock, taken)
+            end do
             counters(2) = counters(2) + 1
             call comem_unlock(first_lock)
         end do

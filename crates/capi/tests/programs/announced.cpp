@@ -42,13 +42,13 @@ void Check(Store store) {
 template <class T>
 void CheckAll() {
     T &source = *static_cast<T *>(page);
-    comem::SharedArray<T> array(8 / sizeof(T));
-    comem::SharedVar<T> variable;
+    comem::object_array<T> array(8 / sizeof(T));
+    comem::object_var<T> variable;
     array[0] = T();
-    Check([&] { array.Write(0, source); });
+    Check([&] { array.write(0, source); });
     Check([&] { array[0] = source; });
     Check([&] { variable = source; });
-    Check([&] { variable.Write(source); });
+    Check([&] { variable.write(source); });
     Check([&] { array[0] += source; });
     Check([&] { swap(array[0], source); });
 }
@@ -60,7 +60,7 @@ std::uint64_t comem_load_(comem_object *, std::uint64_t) { std::abort(); }
 comem_tls *comem_store_(comem_object *, std::uint64_t, std::uint64_t) { return &seat; }
 const char *comem_last_error(void) { return ""; }
 const char *comem_error_string(int) { return ""; }
-int comem_create(comem_array *array, std::size_t, std::uint64_t length, const comem_options *) {
+int comem_create(comem_array *array, std::size_t, std::uint64_t length, const comem_object_options *) {
     *array = {memory, permissions, length, nullptr};
     return 0;
 }
@@ -75,7 +75,7 @@ int main() {
     action.sa_flags = SA_SIGINFO;
     CHECK(sigaction(SIGSEGV, &action, nullptr) == 0);
     // The first store gives the thread its seat.
-    comem::SharedArray<int>(1)[0] = 1;
+    comem::object_array<int>(1)[0] = 1;
     CheckAll<std::int8_t>();
     CheckAll<std::int32_t>();
     CheckAll<std::int64_t>();

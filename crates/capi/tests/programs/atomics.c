@@ -149,13 +149,13 @@ static void work(void *unused) {
 
 int main(void) {
     if (comem_start() != 0) return 1;
-    static const int placements[PLACES] = {COMEM_PLACE_BLOCK, COMEM_PLACE_CYCLIC, COMEM_PLACE_ON, COMEM_PLACE_FIRST_TOUCH,
-                                           COMEM_PLACE_AUTOMATIC};
+    static const int placements[PLACES] = {COMEM_HOME_BLOCK, COMEM_HOME_CYCLIC, COMEM_HOME_ON, COMEM_HOME_FIRST_TOUCH,
+                                           COMEM_HOME_AUTOMATIC};
     for (int i = 0; i < PLACES; i++) {
         comem_region_options options;
         memset(&options, 0, sizeof options);
-        options.placement = placements[i];
-        options.place = i == 2 ? comem_nodes() - 1 : 0;
+        options.home = placements[i];
+        options.home_number = i == 2 ? comem_nodes() - 1 : 0;
         at[i] = (words *)comem_alloc_all(PAGE, &options);
         if (comem_node() == 0) at[i]->neighbour = 77;
     }

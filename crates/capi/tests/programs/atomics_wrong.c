@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
     case 2: comem_fetch_add_i64((int64_t *)(void *)(memory + 4), 1); break;
     case 3:
         comem_node_barrier();
-        comem_readonly(memory);
+        comem_freeze(memory);
         comem_fetch_add_i64((int64_t *)(void *)memory, 1);
         break;
     case 4: comem_for_dynamic(5, 1, loop, NULL); break;

@@ -21,33 +21,33 @@ struct Seven : Base {
 };
 
 struct Shared {
-    comem::Vector<long> numbers;
-    comem::Map<comem::String, comem::Vector<int>> lists;
-    comem::String text;
+    comem::vector<long> numbers;
+    comem::map<comem::string, comem::vector<int>> lists;
+    comem::string text;
     Base *base = nullptr;
 };
 
-comem::String Name(int thread) {
+comem::string Name(int thread) {
     // Longer than what a string keeps within itself.
-    return comem::String("the list of the thread with the number ") + comem::String(std::to_string(thread).c_str());
+    return comem::string("the list of the thread with the number ") + comem::string(std::to_string(thread).c_str());
 }
 
 void Work(Shared **root) {
-    const int me = comem::Thread(), threads = comem::Threads();
+    const int me = comem::thread(), threads = comem::threads();
     if (me == 0) {
-        comem::Guard hold(1);
-        *root = comem::New<Shared>();
-        (*root)->base = comem::New<Seven>();
+        comem::lock_guard hold(1);
+        *root = comem::create<Shared>();
+        (*root)->base = comem::create<Seven>();
     }
-    comem::Barrier();
+    comem::barrier();
     Shared &shared = **root;
     for (int i = 0; i < kRounds; i++) {
-        comem::Guard hold(1);
+        comem::lock_guard hold(1);
         shared.numbers.push_back(me * 1000L + i); // grows, and gives back what others allocated
         shared.lists[Name(me)].push_back(i);
         shared.text += static_cast<char>('a' + me % 26);
     }
-    comem::Barrier();
+    comem::barrier();
     CHECK(shared.numbers.size() == static_cast<std::size_t>(threads * kRounds));
     CHECK(shared.lists.size() == static_cast<std::size_t>(threads));
     long sum = 0;
@@ -59,54 +59,54 @@ void Work(Shared **root) {
     }
     CHECK(shared.text.size() == static_cast<std::size_t>(threads * kRounds));
     CHECK(shared.base->Number() == 7); // linked with -no-pie
-    comem::Barrier();
+    comem::barrier();
     {
-        comem::Guard hold(1);
+        comem::lock_guard hold(1);
         shared.lists.erase(Name((me + 1) % threads)); // what another has made
     }
-    comem::Barrier();
+    comem::barrier();
     CHECK(shared.lists.empty());
-    comem::Barrier();
+    comem::barrier();
     if (me == threads - 1) {
-        comem::Delete(shared.base);
-        comem::Delete(*root);
+        comem::destroy(shared.base);
+        comem::destroy(*root);
     }
 }
 
 } // namespace
 
 int main() {
-    comem::Startup();
+    comem::start();
     auto **root = static_cast<Shared **>(comem_alloc_all(sizeof(Shared *), nullptr));
     auto *words = static_cast<std::int64_t *>(comem_alloc_all(4096, nullptr));
     auto *real = reinterpret_cast<double *>(words + 8);
-    comem::Parallel([&] {
-        comem::Barrier();
+    comem::parallel([&] {
+        comem::barrier();
         Work(root);
-        comem::FetchAdd(words, 2);
-        comem::FetchAddRelaxed(real, 0.25);
-        comem::FetchMax(words + 1, comem::Thread());
+        comem::fetch_add(words, 2);
+        comem::fetch_add_relaxed(real, 0.25);
+        comem::fetch_max(words + 1, comem::thread());
         // A piece that throws is the end of the loop for its thread; what its node had taken besides may be left out.
         int threw = 0;
         try {
-            comem::ForDynamic(100, 1, [&](std::uint64_t low, std::uint64_t) {
-                comem::FetchAddRelaxed(words + 2, 1);
+            comem::for_dynamic(100, 1, [&](std::uint64_t low, std::uint64_t) {
+                comem::fetch_add_relaxed(words + 2, 1);
                 if (low == 40) throw low;
             });
         } catch (std::uint64_t low) {
             threw = low == 40;
         }
-        comem::Barrier();
-        CHECK(comem::Sum(threw) == 1);
+        comem::barrier();
+        CHECK(comem::sum(threw) == 1);
         CHECK(words[2] > 0 && words[2] <= 100);
-        CHECK(words[0] == 2 * comem::Threads() && *real == 0.25 * comem::Threads() && words[1] == comem::Threads() - 1);
-        CHECK(comem::AtomicLoad(words) == words[0] && comem::CompareExchange(words + 3, std::int64_t(9), 1) == 0);
+        CHECK(words[0] == 2 * comem::threads() && *real == 0.25 * comem::threads() && words[1] == comem::threads() - 1);
+        CHECK(comem::load(words) == words[0] && comem::compare_exchange(words + 3, std::int64_t(9), 1) == 0);
     });
-    comem::NodeBarrier();
-    comem::FetchAdd(words, failures);
-    comem::NodeBarrier();
-    const bool right = words[0] == 2 * comem::Threads();
-    if (comem::Node() == 0) std::printf("containers: %s\n", right ? "ok" : "wrong");
-    comem::Finish();
+    comem::node_barrier();
+    comem::fetch_add(words, failures);
+    comem::node_barrier();
+    const bool right = words[0] == 2 * comem::threads();
+    if (comem::node() == 0) std::printf("containers: %s\n", right ? "ok" : "wrong");
+    comem::finish();
     return right ? 0 : 1;
 }

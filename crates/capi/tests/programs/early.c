@@ -45,8 +45,8 @@ int main(int argc, char **argv) {
     long *at;
     int wrong = 0;
     if (comem_start_args(&argc, argv) != 0 || argc < 2) return 3;
-    there.placement = COMEM_PLACE_ON;
-    there.place = 1;
+    there.home = COMEM_HOME_ON;
+    there.home_number = 1;
     at = comem_alloc_all(PAGES * PAGE_LONGS * sizeof *at, &there);
     if (strcmp(argv[1], "alone")) {
         if (pthread_create(&thread, NULL, wait_here, strcmp(argv[1], "gone") ? argv : NULL)) return 3;

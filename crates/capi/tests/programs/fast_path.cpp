@@ -14,28 +14,28 @@ volatile std::uint64_t kept;
 
 template <class T>
 struct Loops {
-    static comem::SharedArray<T> Made() {
-        static const comem::SharedArray<T> made(STEP_ACCESSES);
+    static comem::object_array<T> Made() {
+        static const comem::object_array<T> made(STEP_ACCESSES);
         return made;
     }
     static void Read() {
-        comem::SharedArray<T> array = Made();
+        comem::object_array<T> array = Made();
         T sum = 0;
         for (std::uint64_t i = 0; i < STEP_ACCESSES; i++) sum = static_cast<T>(sum + array[i]);
         kept = static_cast<std::uint64_t>(sum);
     }
     static void ReadPlain() {
-        const volatile T *plain = reinterpret_cast<const volatile T *>(Made().Handle().data);
+        const volatile T *plain = reinterpret_cast<const volatile T *>(Made().handle().data);
         T sum = 0;
         for (std::uint64_t i = 0; i < STEP_ACCESSES; i++) sum = static_cast<T>(sum + plain[i]);
         kept = static_cast<std::uint64_t>(sum);
     }
     static void Write() {
-        comem::SharedArray<T> array = Made();
+        comem::object_array<T> array = Made();
         for (std::uint64_t i = 0; i < STEP_ACCESSES; i++) array[i] = static_cast<T>(static_cast<int>(i));
     }
     static void WritePlain() {
-        volatile T *plain = reinterpret_cast<volatile T *>(Made().Handle().data);
+        volatile T *plain = reinterpret_cast<volatile T *>(Made().handle().data);
         for (std::uint64_t i = 0; i < STEP_ACCESSES; i++) plain[i] = static_cast<T>(static_cast<int>(i));
     }
     static int Compare(const char *read, const char *write) {
@@ -50,7 +50,7 @@ std::uint64_t comem_load_(comem_object *, std::uint64_t) { std::abort(); }
 comem_tls *comem_store_(comem_object *, std::uint64_t, std::uint64_t) { return &seat; }
 const char *comem_last_error(void) { return ""; }
 const char *comem_error_string(int) { return ""; }
-int comem_create(comem_array *array, std::size_t, std::uint64_t length, const comem_options *) {
+int comem_create(comem_array *array, std::size_t, std::uint64_t length, const comem_object_options *) {
     *array = {memory, permissions, length, nullptr};
     return 0;
 }

@@ -35,7 +35,7 @@ static int call(int which) {
     case 7: return comem_cond_signal(5);
     case 8: return comem_rdlock(6);
     case 9: return comem_reduce_i64(COMEM_SUM, &sum, 1);
-    case 10: return comem_touch(&array, 1, 0);
+    case 10: return comem_prefetch(&array, 1, 0);
     case 11: return comem_finish();
     default: return comem_read_begin_i64(array, 0, 1) == NULL ? COMEM_E_MISUSE : 0;
     }

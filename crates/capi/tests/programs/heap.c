@@ -85,7 +85,7 @@ static void add_and_count(void *unused) {
 
 static void every_placement(void *unused) {
     (void)unused;
-    int places[] = {COMEM_PLACE_BLOCK, COMEM_PLACE_CYCLIC, COMEM_PLACE_ON, COMEM_PLACE_FIRST_TOUCH, COMEM_PLACE_AUTOMATIC};
+    int places[] = {COMEM_HOME_BLOCK, COMEM_HOME_CYCLIC, COMEM_HOME_ON, COMEM_HOME_FIRST_TOUCH, COMEM_HOME_AUTOMATIC};
     const char *engines[] = {NULL, "msi", "hlrc", "scope"};
     for (unsigned n = 0; n < 20; n++) {
         comem_region_options options = {engines[n / 5], "block", places[n % 5], 0, 8192, 2, 0};
@@ -141,17 +141,17 @@ int main(int argc, char **argv) {
     CHECK(!comem_is_shared(&stack));
     comem_region_options options = {0};
     options.label = "everything";
-    options.placement = COMEM_PLACE_AUTOMATIC;
+    options.home = COMEM_HOME_AUTOMATIC;
     all = comem_alloc_all(sizeof *all, &options);
     CHECK(all && comem_is_shared(all) == HAS_HEAP);
     comem_parallel(write_and_read, NULL);
     comem_parallel(add_and_count, NULL);
     comem_parallel(every_placement, NULL);
     two_engines();
-    CHECK(comem_touch(all, sizeof *all, 0) == 0 && comem_touch(all->table, sizeof all->table, 1) == 0);
+    CHECK(comem_prefetch(all, sizeof *all, 0) == 0 && comem_prefetch(all->table, sizeof all->table, 1) == 0);
     CHECK(comem_free(NULL) == 0);
     int *constant = comem_alloc_all(40000, NULL);
-    CHECK(comem_readonly(constant) == 0 && constant[9999] == 0);
+    CHECK(comem_freeze(constant) == 0 && constant[9999] == 0);
     int node = comem_node();
     comem_finish();
     if (failures == 0 && node == 0) printf("heap: ok\n");

@@ -85,7 +85,11 @@ static void check_reductions(void) {
 static void check_sharing(void) {
     const uint64_t self = (uint64_t)comem_thread(), threads = (uint64_t)comem_threads();
     for (int i = 0; i < ROUNDS; i++) {
-        comem_lock(LOCK);
+        if (i % 2 == 0) {
+            comem_lock(LOCK);
+        } else {
+            while (comem_trylock(LOCK) == 0) continue;
+        }
         comem_write_i64(counter, 0, comem_read_i64(counter, 0) + 1);
         int64_t *range = comem_write_begin_i64(counter, 1, 2);
         range[0] += 2;
@@ -114,7 +118,7 @@ static void check_flags_and_messages(void) {
     CHECK(comem_receive(&from, &got, 4) == COMEM_E_TOO_SMALL);
     CHECK(comem_receive(&from, &got, sizeof got) == (int64_t)sizeof got);
     CHECK(got == 1000 + (self + threads - 1) % threads && from == 0);
-    CHECK(comem_poll(NULL, &got, sizeof got) == COMEM_E_EMPTY);
+    CHECK(comem_tryreceive(NULL, &got, sizeof got) == COMEM_E_EMPTY);
     CHECK(comem_post(self, NULL, 0) == 0 && comem_receive(NULL, NULL, 0) == 0);
 }
 
@@ -203,7 +207,7 @@ static int reported(int code) {
 
 static void check_errors(void) {
     comem_array_i32 none, few = comem_new_i32(10, NULL);
-    comem_options options = {0};
+    comem_object_options options = {0};
     comem_region_options region = {0};
     comem_array array;
     uint64_t low;
@@ -238,7 +242,7 @@ static void check_errors(void) {
     CHECK(comem_alloc_with(10, &region) == NULL && reported(COMEM_E_ARGUMENT));
     CHECK(strstr(comem_last_error(), "hlrc, scope and msi") != NULL);
     options.engine = NULL;
-    options.placement = 9;
+    options.home = 9;
     CHECK(comem_create(&array, 4, 10, &options) == COMEM_E_ARGUMENT);
     comem_set_error_handler(NULL, NULL);
     CHECK(comem_read_i32(few, 9) == 0);
@@ -247,20 +251,20 @@ static void check_errors(void) {
 int main(int argc, char **argv) {
     int answer = 42;
     pthread_t own;
-    comem_options options = {0};
+    comem_object_options options = {0};
     CHECK(comem_start_args(&argc, argv) == 0);
     CHECK(argc == 2 && argv[2] == NULL && strcmp(argv[1], "mine") == 0);
 #define CALL(name, type) typed_##name();
     COMEM_EACH_TYPE(CALL)
     options.label = "ints";
     options.unit_elements = 8;
-    options.placement = COMEM_PLACE_CYCLIC;
-    options.place = 2;
+    options.home = COMEM_HOME_CYCLIC;
+    options.home_number = 2;
     ints = comem_new_i32((uint64_t)(ROUNDS * comem_threads()), &options);
     counter = comem_new_i64(2, NULL);
     buffered = comem_new_i64(4, NULL);
-    options.placement = COMEM_PLACE_ON;
-    options.place = 0;
+    options.home = COMEM_HOME_ON;
+    options.home_number = 0;
     CHECK(comem_create(&wides, sizeof(wide), 4, &options) == 0 && wides.length == 4);
     CHECK(comem_parallel(work, &answer) == 0);
     CHECK(comem_threads() > 1);

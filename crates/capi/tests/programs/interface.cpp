@@ -31,8 +31,8 @@ struct Wide {
 };
 
 void NaturalSyntax() {
-    comem::SharedIntArray a(10), b(10, 4);
-    const comem::SharedIntArray &reader = a;
+    comem::object_array<std::int32_t> a(10), b(10, 4);
+    const comem::object_array<std::int32_t> &reader = a;
     a[1] = 3;
     int x = a[1];
     CHECK(x == 3);
@@ -67,55 +67,55 @@ void NaturalSyntax() {
     std::ostringstream text;
     text << a[5];
     CHECK(text.str() == "61");
-    a.Write(0, 5);
-    CHECK(a.Read(0) == 5 && a.size() == 10 && !a.empty());
+    a.write(0, 5);
+    CHECK(a.read(0) == 5 && a.size() == 10 && !a.empty());
 }
 
 void OtherElements() {
-    comem::SharedArray<Pair> pairs(4);
+    comem::object_array<Pair> pairs(4);
     pairs[1] = Pair{1, 2};
     pairs[2] = pairs[1];
-    CHECK(pairs.Read(2) == (Pair{1, 2}) && static_cast<Pair>(pairs[3]) == (Pair{0, 0}));
-    comem::SharedArray<Wide> wides(4);
+    CHECK(pairs.read(2) == (Pair{1, 2}) && static_cast<Pair>(pairs[3]) == (Pair{0, 0}));
+    comem::object_array<Wide> wides(4);
     wides[3] = Wide{1, 2, 3};
     Wide wide = wides[3];
-    CHECK(wide.x == 1 && wide.z == 3 && wides.Read(0).y == 0);
-    comem::SharedDoubleArray doubles(3);
+    CHECK(wide.x == 1 && wide.z == 3 && wides.read(0).y == 0);
+    comem::object_array<double> doubles(3);
     doubles[0] = 1.5;
     doubles[1] = doubles[0] * 2;
     CHECK(doubles[1] == 3.0);
-    comem::SharedFloatArray floats(2);
+    comem::object_array<float> floats(2);
     floats[1] = 0.25f;
     CHECK(floats[1] == 0.25f);
     SharedByteArray bytes(300);
     bytes[299] = 200;
     bytes[299] += 100;
     CHECK(bytes[299] == 44 && bytes[298] == 0);
-    comem::SharedArray<bool> bits(8);
+    comem::object_array<bool> bits(8);
     bits[3] = true;
     CHECK(bits[3] && !bits[2]);
 }
 
 void MatricesAndVariables() {
-    comem::SharedMatrix<double> m(3, 4, comem::Options().Label("matrix").Unit(4));
+    comem::object_matrix<double> m(3, 4, comem::object_options().label("matrix").unit(4));
     m(1, 2) = 5;
     m(2, 3) = m(1, 2) * 2;
     m(0, 0) -= 1.5;
     const auto &reader = m;
-    CHECK(reader(2, 3) == 10 && m.Read(0, 0) == -1.5 && m.rows() == 3 && m.columns() == 4);
-    CHECK(m.Elements()[6] == 5.0);
+    CHECK(reader(2, 3) == 10 && m.read(0, 0) == -1.5 && m.rows() == 3 && m.columns() == 4);
+    CHECK(m.elements()[6] == 5.0);
     {
         auto row = m.rows_range(1, 2);
         CHECK(row.size() == 4 && row[2] == 5);
         for (double &cell : row) cell += 1;
     }
     CHECK(m.read_rows(1, 3)[2] == 6 && m(1, 0) == 1);
-    comem::SharedInt v, u;
+    comem::object_var<std::int32_t> v, u;
     v = 3;
     v += 2;
     u = v; // the value
     v++;
-    CHECK(u == 5 && v == 6 && v.Read() == 6);
+    CHECK(u == 5 && v == 6 && v.read() == 6);
     SharedDouble d;
     d = 2.5;
     d *= 2;
@@ -123,8 +123,8 @@ void MatricesAndVariables() {
 }
 
 void Ranges() {
-    comem::SharedIntArray a(100);
-    const comem::SharedIntArray &reader = a;
+    comem::object_array<std::int32_t> a(100);
+    const comem::object_array<std::int32_t> &reader = a;
     {
         auto range = a.range(10, 20);
         std::iota(range.begin(), range.end(), 1);
@@ -136,86 +136,109 @@ void Ranges() {
     CHECK(a.read_range(19, 21)[0] == 10 && a[9] == 0 && a[20] == 0);
 }
 
-void SemaphoresConditionsReaders(comem::SharedInt &inside) {
-    comem::Semaphore one(5), turn(6);
-    comem::Condition changed(5);
-    comem::Lock lock(5);
-    comem::RwLock shared(5);
-    if (comem::Thread() == 0) one.Post();
-    one.Wait();
+void SemaphoresConditionsReaders(comem::object_var<std::int32_t> &inside) {
+    comem::semaphore one(5), turn(6);
+    comem::condition_variable changed(5);
+    comem::mutex lock(5);
+    comem::shared_mutex shared(5);
+    if (comem::thread() == 0) one.release();
+    one.acquire();
     CHECK(inside++ == 0 && inside-- == 1);
     one.release();
-    turn.Post();
-    comem::Barrier();
-    CHECK(turn.TryWait());
-    comem::Barrier();
+    turn.release();
+    comem::barrier();
+    CHECK(turn.try_acquire());
+    comem::barrier();
     CHECK(!turn.try_acquire());
     {
         // Each lets the next one go.
-        std::lock_guard<comem::Lock> hold(lock);
-        changed.Wait(lock, [&] { return inside == comem::Thread(); });
+        std::unique_lock<comem::mutex> hold(lock);
+        changed.wait(hold, [&] { return inside == comem::thread(); });
         inside++;
-        changed.Broadcast();
+        changed.notify_all();
     }
-    comem::Barrier();
+    comem::barrier();
     {
-        comem::ReadGuard first(shared);
-        std::shared_lock<comem::RwLock> again(shared);
-        CHECK(inside == comem::Threads());
+        comem::read_guard first(shared);
+        std::shared_lock<comem::shared_mutex> again(shared);
+        CHECK(inside == comem::threads());
     }
-    comem::Barrier();
+    comem::barrier();
     {
-        comem::WriteGuard alone(shared);
+        comem::write_guard alone(shared);
         inside--;
     }
-    comem::Barrier();
+    comem::barrier();
     CHECK(inside == 0);
-    comem::Barrier();
-    changed.Signal();
+    comem::barrier();
+    changed.notify_one();
 }
 
-void Threads(comem::SharedLongArray sums, comem::SharedInt &inside) {
+void Threads(comem::object_array<std::int64_t> sums, comem::object_var<std::int32_t> &inside) {
     DSM_Lock first, second;
-    CHECK(first.Name() != second.Name());
-    comem::Lock lock(3);
-    comem::Flag flag(4);
-    comem::Parallel([&] {
-        auto [low, high] = comem::Split(1000);
-        auto weighted = comem::SplitWeighted(100);
-        CHECK(comem::Sum(high - low) == 1000 && comem::Sum(weighted.Size()) == 100);
-        CHECK(comem::Max(comem::Thread()) == comem::Threads() - 1 && comem::Min(2.5) == 2.5);
+    CHECK(first.name() != second.name());
+    comem::mutex lock(3);
+    comem::flag flag(4);
+    comem::parallel([&] {
+        auto [low, high] = comem::split(1000);
+        auto weighted = comem::split_weighted(100);
+        CHECK(comem::sum(high - low) == 1000 && comem::sum(weighted.size()) == 100);
+        CHECK(comem::max(comem::thread()) == comem::threads() - 1 && comem::min(2.5) == 2.5);
         for (std::uint64_t i = low; i < high; i++) {
-            comem::Guard guard(lock);
+            comem::lock_guard guard(lock);
             CHECK(inside++ == 0);
             sums[0] += static_cast<std::int64_t>(i);
             inside--;
         }
         {
-            std::lock_guard<comem::Lock> hold(lock);
+            std::lock_guard<comem::mutex> hold(lock);
             sums[1]++;
         }
+        {
+            // Tried until it is free: every thread gets it once.
+            std::unique_lock<comem::mutex> held(lock, std::defer_lock);
+            while (!held.try_lock()) {
+            }
+            CHECK(inside++ == 0);
+            sums[2]++;
+            inside--;
+        }
         SemaphoresConditionsReaders(inside);
-        flag.Set(1);
-        flag.Wait(1);
+        flag.set(1);
+        flag.wait(1);
         DSM_Barrier();
-        CHECK(sums[0] == 499500 && sums[1] == comem::Threads());
+        CHECK(sums[0] == 499500 && sums[1] == comem::threads() && sums[2] == comem::threads());
     });
+}
+
+// The names of DSM/IP, of comem_dsm.hpp.
+void NamesOfThePaper() {
+    SharedIntArray a(3);
+    SharedDouble x;
+    DSM_Lock lock;
+    lock.Acquire();
+    a.Write(1, 7);
+    x = a.Read(1) + 0.5;
+    x.Write(x.Read() * 2);
+    a[2] = a[1] - 1;
+    lock.Release();
+    CHECK(a.Read(2) == 6 && x.Read() == 15.0 && DSM_Threads() == comem::threads());
 }
 
 void Exceptions() {
     std::string caught;
     try {
-        comem::Parallel([] { throw std::runtime_error("thrown"); });
+        comem::parallel([] { throw std::runtime_error("thrown"); });
     } catch (const std::runtime_error &error) {
         caught = error.what();
     }
     CHECK(caught == "thrown");
 #ifndef COMEM_SEQUENTIAL
     try {
-        comem::SharedMatrix<double> too_large(UINT64_MAX, 2);
+        comem::object_matrix<double> too_large(UINT64_MAX, 2);
         CHECK(false);
-    } catch (const comem::Error &error) {
-        CHECK(error.Code() == COMEM_E_ARRAY && std::string(error.what()).find("comem: ") == 0);
+    } catch (const comem::error &error) {
+        CHECK(error.code() == COMEM_E_ARRAY && std::string(error.what()).find("comem: ") == 0);
     }
 #endif
 }
@@ -223,17 +246,18 @@ void Exceptions() {
 } // namespace
 
 int main(int argc, char **argv) {
-    CHECK(comem::Startup(argc, argv) == 0 && argc == 1);
-    CHECK(comem::Node() == 0 && comem::Nodes() == 1 && comem::Threads() == comem::ThreadsPerNode());
+    CHECK(comem::start(argc, argv) == 0 && argc == 1);
+    CHECK(comem::node() == 0 && comem::nodes() == 1 && comem::threads() == comem::threads_per_node());
     NaturalSyntax();
     OtherElements();
     MatricesAndVariables();
     Ranges();
-    comem::SharedLongArray sums(2);
-    comem::SharedInt inside;
+    comem::object_array<std::int64_t> sums(3);
+    comem::object_var<std::int32_t> inside;
     Threads(sums, inside);
+    NamesOfThePaper();
     Exceptions();
-    comem::Finish();
+    comem::finish();
     if (failures == 0) std::printf("interface: ok\n");
     return failures != 0;
 }

@@ -34,7 +34,7 @@ struct shared {
     uint64_t cell[CELLS];
     char name[MOST][NAME];
     comem_region_options options[MOST];
-    comem_options array;
+    comem_object_options array;
 };
 
 static struct shared *all;
@@ -239,7 +239,7 @@ static void strings(int me, int threads)
     comem_region_options options = {.label = all->name[me]};
     store_bytes(&all->options[me], &options, sizeof options);
     if (me == 0) {
-        comem_options array = {.label = all->name[0], .engine = all->name[0]};
+        comem_object_options array = {.label = all->name[0], .engine = all->name[0]};
         store_bytes(&all->array, &array, sizeof array);
     }
     comem_barrier();

@@ -52,7 +52,7 @@ static void part(void *argument)
         printf("%d\n", LOAD((int *)memory));
     }
     if (is("read-only")) {
-        comem_readonly(memory);
+        comem_freeze(memory);
         comem_barrier();
         STORE((uint64_t *)memory, (uint64_t)comem_thread());
     }
@@ -62,7 +62,7 @@ static void part(void *argument)
 int main(int argc, char **argv)
 {
     mistake = argc > 1 ? argv[1] : "none";
-    comem_region_options options = {.label = "grid", .placement = COMEM_PLACE_BLOCK};
+    comem_region_options options = {.label = "grid", .home = COMEM_HOME_BLOCK};
     if (is("unit"))
         options.unit_bytes = 96;
     if (is("hlrc")) {

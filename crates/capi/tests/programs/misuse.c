@@ -24,7 +24,7 @@ int main(int argc, char **argv) {
     if (which == 7) comem_abort(256, "enough, too");
     if (which == 4) array = comem_new_i32(UINT64_MAX, NULL);
     if (which == 6) comem_rwunlock(5);
-    if (which == 8) comem_touch(comem_alloc(8), (size_t)-5, 0);
+    if (which == 8) comem_prefetch(comem_alloc(8), (size_t)-5, 0);
     if (which == 9) comem_alloc_with(8, &(comem_region_options){.alignment = (size_t)-64});
     if (which == 5) return comem_finish() != 0 || comem_barrier() != 0;
     if (which == 10) abort();

@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
         return comem_finish() != 0;
     }
     if (!strcmp(argv[1], "write")) {
-        comem_region_options on_0 = {.placement = COMEM_PLACE_ON, .label = "field"};
+        comem_region_options on_0 = {.home = COMEM_HOME_ON, .label = "field"};
         char *shared = comem_alloc_all(BYTES, &on_0);
         if (comem_node() == 0) memset(shared, 'x', BYTES);
         comem_barrier();
@@ -71,7 +71,7 @@ int main(int argc, char **argv) {
         return comem_finish() != 0;
     }
     if (!strcmp(argv[1], "unmap")) {
-        comem_region_options on_0 = {.placement = COMEM_PLACE_ON, .label = "field"};
+        comem_region_options on_0 = {.home = COMEM_HOME_ON, .label = "field"};
         volatile char *shared = comem_alloc_all(BYTES, &on_0);
         for (char round = 1; round < 4; round++) {
             if (comem_node() == 0) {

@@ -54,7 +54,7 @@ static void run(void *(*work)(void *), void *argument) {
 }
 
 int main(void) {
-    comem_options options;
+    comem_object_options options;
     unsigned char message[BYTES];
     int count = 0;
     if (comem_start() != 0) return 1;

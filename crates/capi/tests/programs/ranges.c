@@ -109,7 +109,7 @@ static void nothing_reduced(void) {
 
 /* With an argument, the calls that fail: collective calls have come apart then, so node 0 ends the job, with status 42. */
 int main(int argc, char **argv) {
-    const comem_options options = {.unit_elements = UNIT, .placement = COMEM_PLACE_ON, .place = 1};
+    const comem_object_options options = {.unit_elements = UNIT, .home = COMEM_HOME_ON, .home_number = 1};
     CHECK(comem_start() == 0 && comem_nodes() == 2);
     comem_set_error_handler(note, NULL);
     a = comem_new_i64(UNIT, &options);

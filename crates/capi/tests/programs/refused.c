@@ -72,7 +72,7 @@ int main(int argc, char **argv) {
     meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (meeting == MAP_FAILED) return perror("refused"), 1;
     if (comem_node() == 0 && (sem_init(&meeting->written, 1, 0) != 0 || sem_init(&meeting->fetched, 1, 0) != 0)) return 1;
-    comem_region_options options = {.placement = COMEM_PLACE_ON, .place = 0};
+    comem_region_options options = {.home = COMEM_HOME_ON, .home_number = 0};
     memory = comem_alloc_all(PAGES * WORDS * sizeof *memory, &options);
     if (memory == NULL) return fprintf(stderr, "%s\n", comem_last_error()), 1;
     comem_parallel(work, NULL);

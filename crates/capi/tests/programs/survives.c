@@ -132,7 +132,7 @@ static void locked(volatile char *shared) {
 
 int main(void) {
     if (comem_start() != 0) return 1;
-    comem_region_options on_0 = {.placement = COMEM_PLACE_ON};
+    comem_region_options on_0 = {.home = COMEM_HOME_ON};
     volatile char *shared = comem_alloc_all(2 * PAGE, &on_0);
     counters = comem_alloc_all(PAGES * PAGE, NULL);
     CHECK(shared != NULL && counters != NULL);

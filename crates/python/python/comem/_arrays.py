@@ -566,7 +566,7 @@ def bring_all() -> None:
         )
     _core.keep_copies()
     for region in regions:
-        _core.touch(region.address, region.nbytes, False)
+        _core.prefetch(region.address, region.nbytes, False)
 
 
 def _free_bytes() -> int:
@@ -697,7 +697,7 @@ def freeze(a: np.ndarray) -> np.ndarray:
     region = region_of(a)
     agree("freeze", f"array {region.number}")
     _core.barrier()
-    _core.read_only(region.address)
+    _core.freeze(region.address)
     _core.barrier()
     at: Any = a
     while isinstance(at, np.ndarray) and not isinstance(at.base, _Memory):
@@ -740,7 +740,7 @@ def _touch(view: np.ndarray, write: bool) -> None:
     start, nbytes = _extent(view)
     apart = [i for i in range(view.ndim) if view.shape[i] > 1 and abs(view.strides[i]) > PAGE_BYTES]
     if nbytes < 2 * view.nbytes or not apart:
-        _core.touch(start, nbytes, write)
+        _core.prefetch(start, nbytes, write)
         return
     axis = max(apart, key=lambda i: abs(view.strides[i]))
     rows = np.moveaxis(view, axis, 0)

@@ -137,12 +137,18 @@ class Lock:
         self.name = name
         self._number = number_of(name)
 
-    def acquire(self) -> bool:
+    def acquire(self, blocking: bool = True) -> bool:
         """Waits for the lock; other Python threads run meanwhile. Gives True, as ``threading.Lock`` does.
 
-        There is neither ``blocking`` nor ``timeout``: :meth:`Semaphore.acquire` has the former.
+        With ``blocking=False`` it waits for no thread, and tells whether it took the lock. It did not where a thread
+        holds the lock, or the lock lies at another node; from there it is sent for, so that a later call finds it. There
+        is no ``timeout``.
         """
-        _core.lock(self._number)
+        if not blocking:
+            if not _core.try_lock(self._number):
+                return False
+        else:
+            _core.lock(self._number)
         _held.locks.append(self)
         return True
 
@@ -241,7 +247,7 @@ class Semaphore:
     def acquire(self, blocking: bool = True) -> bool:
         """Takes one, once there is one; with ``blocking=False`` tells whether there was one just now."""
         if not blocking:
-            return _core.sem_try_wait(self._number)
+            return _core.try_sem_wait(self._number)
         _core.sem_wait(self._number)
         return True
 

@@ -20,6 +20,26 @@ def test_a_lock_lets_nothing_get_lost():
     assert a[0] == 50 * comem.size
 
 
+def test_a_lock_that_is_tried_for_is_got_once_it_is_free():
+    a = comem.zeros(1, dtype=np.int64)
+    lock = comem.Lock("tried")
+    for _ in range(20):
+        while not lock.acquire(blocking=False):
+            time.sleep(0)
+        a[0] += 1
+        assert not lock.acquire(blocking=False), "this thread holds it"
+        lock.release()
+    comem.barrier()
+    assert a[0] == 20 * comem.size
+    if comem.rank == 0:
+        lock.acquire()
+    comem.barrier()
+    assert not lock.acquire(blocking=False)
+    comem.barrier()
+    if comem.rank == 0:
+        lock.release()
+
+
 def test_names_and_numbers_are_locks_of_their_own():
     with comem.Lock("outer"), comem.Lock(7), comem.Lock("7"):
         with pytest.raises(comem.MisuseError, match="not reentrant"):

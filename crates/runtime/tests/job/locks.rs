@@ -21,6 +21,7 @@ fn lock_at(node: u16, nodes: usize) -> LockId {
 pub fn play(role: &str, comem: &Comem) {
     match role {
         "locks-stress" => stress(comem),
+        "locks-tried" => tried(comem),
         "locks-one-takes" => comem.parallel(|t| {
             let times: usize = std::env::var(TIMES).expect("how often").parse().expect("a number");
             let lock = lock_at(0, comem.nodes());
@@ -50,6 +51,38 @@ pub fn play(role: &str, comem: &Comem) {
         }
         _ => panic!("no role {role}"),
     }
+}
+
+/// Threads try for a lock until they have it, and count on a page and in an object; then one holds it, and nobody gets
+/// it by trying.
+fn tried(comem: &Comem) {
+    const ROUNDS: usize = 50;
+    let (lock, other) = (LockId(3), LockId(4));
+    let page = comem.page_slice::<u64>(1, &RegionOptions::default()).expect("a page");
+    let count = comem.object_var::<u64>().expect("a value");
+    comem.parallel(|t| {
+        for _ in 0..ROUNDS {
+            let held = loop {
+                match t.try_lock(lock) {
+                    Some(held) => break held,
+                    None => std::thread::yield_now(),
+                }
+            };
+            assert_eq!(held.id(), lock);
+            page.set(0, page.get(0) + 1);
+            count.write(t, count.read(t) + 1);
+        }
+        t.barrier();
+        let all = (ROUNDS * t.threads()) as u64;
+        assert_eq!((page.get(0), count.read(t)), (all, all));
+        let held = (t.id() == 0).then(|| t.lock(other));
+        t.barrier();
+        assert!((0..20).all(|_| t.try_lock(other).is_none()), "thread {} got a lock that is held", t.id());
+        t.barrier();
+        drop(held);
+        t.barrier();
+        drop(t.checked_lock(other).expect("it is free, and was sent for before"));
+    });
 }
 
 /// Counters under locks, which threads take one at a time or two in order; then threads hand on a turn by a condition;
@@ -110,6 +143,14 @@ fn nothing_is_lost_under_one_sided_locks() {
         all_well(&outcome);
         assert!(counter(&outcome, "lock_operations") > 0 && counter(&outcome, "lock_waits") > 0, "{:?}", outcome.stats);
         assert_eq!(counter(&outcome, "lock_remote"), 0, "no token: {:?}", outcome.stats);
+    }
+}
+
+#[test]
+fn a_lock_that_is_tried_for_is_got_once_it_is_free_and_never_while_it_is_held() {
+    let udp = ("COMEM_BACKBONE", "udp");
+    for settings in [[SHM, MSI], [SHM, ("COMEM_ENGINE", "hlrc")], [udp, ("COMEM_ENGINE", "hlrc")], [udp, MSI]] {
+        all_well(&start("locks-tried", 2, &[&settings[..], &[("COMEM_THREADS", "2")]].concat(), &[]).finish());
     }
 }
 

@@ -85,7 +85,7 @@ static void part(void *argument) {
 
 int main(void) {
     if (comem_start() != 0) return 1;
-    const comem_region_options on_zero = {.placement = COMEM_PLACE_ON, .place = 0};
+    const comem_region_options on_zero = {.home = COMEM_HOME_ON, .home_number = 0};
     shared = comem_alloc_all(sizeof *shared, &on_zero);
     comem_parallel(part, NULL);
     fflush(stdout);

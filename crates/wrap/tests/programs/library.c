@@ -121,7 +121,7 @@ static void work(void *nothing)
 int main(void)
 {
     if (comem_start() != 0) return 1;
-    all = comem_alloc_all(sizeof *all, &(comem_region_options){.placement = COMEM_PLACE_ON, .place = 0});
+    all = comem_alloc_all(sizeof *all, &(comem_region_options){.home = COMEM_HOME_ON, .home_number = 0});
     comem_parallel(work, NULL);
     int node = comem_node();
     comem_finish();

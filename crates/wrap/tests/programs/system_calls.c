@@ -338,7 +338,7 @@ int main(int argc, char **argv) {
     only = argc > 1 ? argv[1] : NULL;
     if (comem_is_shared(&only) || comem_is_shared(NULL)) return 9;
     if (comem_start() != 0) return 1;
-    const comem_region_options on_zero = {.engine = getenv("REGION_ENGINE"), .placement = COMEM_PLACE_ON, .place = 0};
+    const comem_region_options on_zero = {.engine = getenv("REGION_ENGINE"), .home = COMEM_HOME_ON, .home_number = 0};
     outgoing = comem_alloc_all((size_t)64 * BYTES, &on_zero);
     for (int i = 0; i < 64; i++) incoming[i] = comem_alloc_all(BYTES, &on_zero);
     if (comem_node() == 0) {
