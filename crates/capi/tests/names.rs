@@ -78,7 +78,11 @@ impl Interfaces {
         rust_names(&common::root().join("crates/runtime/src"), &mut rust);
         let homes = source("crates/protocol/src/coherence/pages/region.rs");
         rust.extend(homes.contains("pub enum Homes").then(|| "Homes".to_string()));
-        let cpp = owned(&[&source("include/comem.hpp")]);
+        let cpp_source = source("include/comem.hpp");
+        let mut cpp: BTreeSet<String> = owned(&[&cpp_source]);
+        // A macro makes both functions of an operation.
+        let made = cpp_source.lines().filter_map(|line| line.strip_prefix("COMEM_WORD_OPERATION_(")?.split(',').next());
+        cpp.extend(made.map(|name| format!("{name}_relaxed")));
         Interfaces([c, cpp, python.map(str::to_string).collect(), fortran.map(str::to_string).collect(), rust])
     }
 }
@@ -114,7 +118,7 @@ fn what_was_renamed_is_gone() {
     let gone: [&[&str]; 5] = [
         &["comem_readonly", "comem_touch", "comem_poll", "comem_options", "COMEM_PLACE_ON", "placement"],
         &["Startup", "Finish", "NodeBarrier", "Guard", "RwLock", "SharedArray", "AtomicLoad", "Placement"],
-        &["placement", "touch"],
+        &["placement", "readonly"],
         &["comem_readonly", "comem_touch", "comem_place_on", "placement", "place"],
         &["try_lock_blocking", "barrier_of", "SharedSlice", "SharedArray", "readonly", "touch", "try_run", "Placement"],
     ];
