@@ -450,8 +450,9 @@ impl Comem {
             .for_each(|i| self.node.slots[i].taken.store(false, Ordering::Release));
         let place = taken - 1;
         let sentence = format!(
-            "place {place} of this node is that of a thread of the program, which has used Comem and has not ended; let it end \
-             before all threads of the node are started, or let the threads of the pool do all the work (comem_node_barrier)"
+            "place {place} of this node is that of a thread of the program, which has used Comem and has not ended; let \
+             it end before all threads of the node are started, or let the threads of the pool do all the work \
+             (comem_node_barrier)"
         );
         Err(Error::PlaceTaken { place, sentence })
     }

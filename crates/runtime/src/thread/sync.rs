@@ -223,14 +223,12 @@ impl Thread {
     /// # Errors
     /// When a node is lost.
     pub fn raw_try_lock(&self, lock: LockId) -> Result<bool> {
+        // A thread that tries again and again sees to it that what it waits for comes in.
+        self.node.serve_at_call(self.slot, None);
         self.node.send_combined_of(self.slot, self.slot);
-        if self.node.holds_lock(lock, self.slot) {
-            return Ok(false);
-        }
-        if let Some(sections) = &self.node.gate
-            && !sections.begin_at_once(self.slot)
-        {
-            return Ok(false);
+        let may_begin = || self.node.gate.as_ref().is_none_or(|sections| sections.begin_at_once(self.slot));
+        if self.node.holds_lock(lock, self.slot) || !may_begin() {
+            return self.node.goes_on().map(|()| false);
         }
         let taken = match self.node.lock_tables() {
             Some(tables) => self.takes_free(tables, lock),
@@ -239,10 +237,10 @@ impl Thread {
         if matches!(taken, Ok(true)) {
             self.counters().lock_acquires.add(1);
             self.has_lock();
-        } else {
-            self.node.gate.iter().for_each(|sections| self.end_section(sections));
+            return Ok(true);
         }
-        taken
+        self.node.gate.iter().for_each(|sections| self.end_section(sections));
+        taken.and_then(|_| self.node.goes_on()).map(|()| false)
     }
 
     /// Takes a lock whose token is here and free; else asks for the token, for no thread, and does not wait.

@@ -112,7 +112,8 @@ impl Thread {
         let most = self.node.nodes() * self.node.config.thread_slots;
         if threads > most {
             return Err(Error::Argument(format!(
-                "thread {} comes to barrier {} of {threads} threads, but the job has {most}; start it with more (-n, -t)",
+                "thread {} comes to barrier {} of {threads} threads, but the job has {most}; start it with more (-n, \
+                 -t)",
                 self.id(),
                 Named(name.0)
             )));
