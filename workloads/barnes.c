@@ -524,7 +524,7 @@ int main(int argc, char **argv) {
     comem_region_options options;
     memset(&options, 0, sizeof options);
     options.label = "bodies";
-    options.placement = COMEM_PLACE_AUTOMATIC;
+    options.home = COMEM_HOME_AUTOMATIC;
     options.alignment = KERNEL_PAGE;
     shared = comem_alloc_all(kernel_round_up((size_t)body_count * sizeof *shared, KERNEL_PAGE), &options);
     if (!shared) refuse("barnes", "no shared memory");

@@ -405,7 +405,7 @@ static void *shared_memory(size_t bytes, const char *label) {
     comem_region_options options;
     memset(&options, 0, sizeof options);
     options.label = label;
-    options.placement = COMEM_PLACE_AUTOMATIC;
+    options.home = COMEM_HOME_AUTOMATIC;
     options.alignment = KERNEL_PAGE;
     void *memory = comem_alloc_all(kernel_round_up(bytes, KERNEL_PAGE), &options);
     if (!memory) refuse("rays", "no shared memory");
