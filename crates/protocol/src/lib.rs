@@ -29,4 +29,5 @@ pub mod outbox;
 pub mod rules;
 pub mod sync;
 pub mod time;
+pub mod tuning;
 pub mod wire;

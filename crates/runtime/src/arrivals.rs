@@ -6,7 +6,7 @@
 //! threads. These wait as for messages, and it rouses them.
 
 use crate::error::Result;
-use crate::locks::{PAUSE_FIRST, PAUSE_MOST, SLEEP_MOST};
+use crate::locks::SLEEP_MOST;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::ArrivalTable;
@@ -191,14 +191,14 @@ impl Thread {
         let (node, slot) = (self.home(), self.slot());
         let mine = node.wire.endpoint(slot);
         let until = node.now() + node.spin_at_locks(slot);
-        let (mut pause, mut slept) = (PAUSE_FIRST, false);
+        let ((mut pause, pause_max), mut slept) = (node.lock_pauses(), false);
         loop {
             let reply = match step {
                 Step::Look(_) if slept => break,
                 Step::Look(events) => {
                     let changes = || table.events() != events || mine.glance();
                     let changed =
-                        node.now() < until && node.look_at_lock(slot, until, (&mut pause, PAUSE_MOST), changes);
+                        node.now() < until && node.look_at_lock(slot, until, (&mut pause, pause_max), changes);
                     let now = table.events();
                     if now == events && changed {
                         // Something else has come for this thread.

@@ -34,6 +34,7 @@ use comem_protocol::node::identity::{Identity, Layout, PACKETS, VERSION};
 use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Phase, StartError, Startup, To, Transmit};
 use comem_protocol::node::table::Membership;
 use comem_protocol::time::Span;
+use comem_protocol::tuning::Tuning;
 use comem_protocol::wire::header::{Flags, HEADER_BYTES, HeaderRepr, LEN_AT, MsgType, Packet};
 use comem_protocol::wire::message::Collective;
 use std::ffi::OsString;
@@ -145,6 +146,21 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
     node
 }
 
+/// The numbers that differ from their defaults, as one of the options that must agree. Many of them are summed up in one
+/// number: options are short.
+fn tuning_in_options(tuning: &Tuning) -> String {
+    const SHOWN_MAX: usize = 80;
+    let differences = tuning.differences();
+    match differences.len() {
+        0 => String::new(),
+        1..=SHOWN_MAX => format!(" COMEM_TUNING={differences}"),
+        _ => {
+            let hash: String = program_hash(differences.as_bytes())[..6].iter().map(|b| format!("{b:02x}")).collect();
+            format!(" COMEM_TUNING=#{hash}")
+        }
+    }
+}
+
 /// A process on its way to becoming a node of a job of several.
 struct Boot {
     config: Config,
@@ -241,6 +257,10 @@ impl Boot {
                 if auth { "on" } else { "off" },
             ));
         }
+        let differences = config.tuning.differences();
+        if config.verbose && !differences.is_empty() && config.node.unwrap_or_default() == NodeId(0) {
+            crate::error::say(format_args!("comem: numbers that differ from their defaults: {differences}"));
+        }
         // Shared memory rouses nobody for acknowledgements that do not press.
         let acks_may_lie = network.backbone() == Backbone::Shm;
         let link = LinkConfig { datagram_bytes, acks_may_lie, ..patience(&config) };
@@ -317,7 +337,7 @@ impl Boot {
             threads: self.config.sockets() as u16,
             options: format!(
                 "engine={}/{} lines={} one-sided={} force={} backbone={} {PACKETS}{} heap={} unit={} wd={} migrate={} \
-                 globals={:?} locks={}",
+                 globals={:?} locks={}{}",
                 self.config.engine,
                 self.config.page_engine,
                 if self.config.has_lines() { self.config.unit_bytes } else { 0 },
@@ -331,6 +351,7 @@ impl Boot {
                 self.config.migration,
                 self.config.globals,
                 if self.config.locks_are_one_sided() { "one-sided" } else { "tokens" },
+                tuning_in_options(&self.config.tuning),
             ),
         })
     }

@@ -17,13 +17,8 @@ use crate::thread::Thread;
 use comem_protocol::ids::Slot;
 use comem_protocol::sync::barrier::kinds;
 use comem_protocol::time::Span;
+use comem_protocol::tuning::SyncTuning;
 use comem_protocol::wire::message::Collective;
-
-/// So long a critical section waits for a collective call that itself waits for others to end: these may wait for what
-/// it does.
-const SECTION_TIMEOUT: Span = Span::from_ms(100);
-/// It is doubled so often at most.
-const DOUBLINGS_MAX: u32 = 10;
 
 /// How far a collective call has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -109,9 +104,15 @@ impl State {
 #[derive(Debug, Default)]
 pub(crate) struct CollectiveGate {
     state: Mutex<State>,
+    tuning: SyncTuning,
 }
 
 impl CollectiveGate {
+    /// An open one, by these numbers.
+    pub(crate) fn new(tuning: SyncTuning) -> CollectiveGate {
+        CollectiveGate { tuning, ..CollectiveGate::default() }
+    }
+
     /// Whether a thread may begin this now; it counts then until [`CollectiveGate::end`].
     fn begin(&self, slot: Slot, what: Entry) -> bool {
         let mut state = self.state.lock();
@@ -172,9 +173,11 @@ impl CollectiveGate {
     }
 
     /// How long a section waits now for the call. It grows as sections take turns, so that the call comes through in
-    /// the end; while one and the same goes on, which may need many others, it stays.
+    /// the end; while one and the same goes on, which may need many others, it stays. The call itself waits for others
+    /// to end, and these may wait for what the section does.
     fn patience(&self) -> Span {
-        Span(SECTION_TIMEOUT.0 << self.state.lock().turnovers.min(DOUBLINGS_MAX))
+        let doublings = self.state.lock().turnovers.min(self.tuning.section_wait_doublings_max);
+        Span(Span::from_ms(self.tuning.section_wait_ms).0 << doublings)
     }
 
     /// The thread's collective call is over; gives who must be roused.
@@ -356,12 +359,12 @@ mod tests {
             assert!(sections.begin(comes, Entry::PatientLock));
             assert_eq!(sections.end(holds), None);
             assert!(!sections.shut(MAIN));
-            grown.push(sections.patience().0 / SECTION_TIMEOUT.0);
+            grown.push(sections.patience().as_us() / 100_000);
         }
         assert_eq!((grown, sections.end(THIRD)), (vec![2, 4, 8], Some(MAIN)));
         assert!(sections.shut(MAIN));
         sections.open(MAIN);
-        assert_eq!(sections.patience(), SECTION_TIMEOUT);
+        assert_eq!(sections.patience(), Span::from_ms(100));
     }
 
     #[test]
@@ -372,7 +375,7 @@ mod tests {
             assert!(sections.begin(THIRD, Entry::PatientLock));
             assert_eq!(sections.end(THIRD), None);
         }
-        assert_eq!(sections.patience(), SECTION_TIMEOUT);
+        assert_eq!(sections.patience(), Span::from_ms(100));
     }
 
     #[test]

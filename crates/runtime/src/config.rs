@@ -11,6 +11,7 @@ use comem_protocol::coherence::direct::{LINE_BYTES, UNIT_BYTES};
 use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX, engine};
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, NodeId, THREADS_MAX};
+use comem_protocol::tuning::{Number, Tuning, TuningError};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -100,6 +101,8 @@ pub struct Config {
     pub lock_turns: bool,
     /// What locks are.
     pub locks: LockChoice,
+    /// The numbers by which the job tunes itself.
+    pub tuning: Tuning,
     /// Pages of a unit where an allocation does not say; 0: one page, or more where mappings have run out
     /// (`shared/cache/map_count_limit.rs`).
     pub unit_pages: u32,
@@ -242,6 +245,37 @@ fn engines(text: &str) -> Result<(Engine, PageEngine), String> {
             engine::names_by_memory()
         )),
     }
+}
+
+/// Reads the numbers by which a job tunes itself: `name=value,name=value` ([`Tuning::parse`]).
+///
+/// # Errors
+/// Says what is wrong, and which names there are.
+pub fn tuning(text: &str) -> Result<Tuning, String> {
+    Tuning::parse(text).map_err(|error| match &error {
+        TuningError::Unknown(name) => format!("{error}; {}", names_near(name)),
+        TuningError::Form(_) => format!("{error}; docs/tuning.md lists the names"),
+        _ => error.to_string(),
+    })
+}
+
+/// What may have been meant by a name that no number has: a similar one, and else those of its subject.
+fn names_near(name: &str) -> String {
+    let names = || Tuning::NUMBERS.iter().map(|number| number.name);
+    if let Some(near) = crate::settings::nearest(name, names()) {
+        return format!("was {near} meant?");
+    }
+    let bare = |number: &Number| number.name.split_once('.').is_some_and(|(_, bare)| bare == name);
+    if let Some(number) = Tuning::NUMBERS.iter().find(|number| bare(number)) {
+        return format!("was {} meant?", number.name);
+    }
+    let subject = name.split('.').next().unwrap_or_default();
+    let same: Vec<&str> = names().filter(|other| other.split('.').next() == Some(subject)).collect();
+    if same.is_empty() {
+        let subjects = Tuning::subjects().join(", ");
+        return format!("names begin with one of {subjects}, as in pages.push; docs/tuning.md lists them");
+    }
+    format!("there are {}", same.join(", "))
 }
 
 fn unit_pages(text: &str) -> Result<u32, String> {
@@ -390,6 +424,7 @@ impl Config {
                 _ => Err("expected auto, tokens or one-sided".to_string()),
             })?
             .unwrap_or_default(),
+            tuning: parse("COMEM_TUNING", env, tuning)?.unwrap_or_default(),
             unit_pages: parse("COMEM_UNIT_PAGES", env, unit_pages)?.unwrap_or(0),
             globals: parse("COMEM_GLOBALS", env, |t| match t {
                 "copy" => Ok(Globals::Copy),
@@ -466,6 +501,14 @@ mod tests {
             ("COMEM_GLOBALS", "both", "copy or share"),
             ("COMEM_LOCKS", "some", "tokens or one-sided"),
             ("COMEM_BACKBONE", "pigeon", "auto, udp, or shm"),
+            ("COMEM_TUNING", "pages.pusch=off", "was pages.push meant?"),
+            ("COMEM_TUNING", "push=off", "was pages.push meant?"),
+            ("COMEM_TUNING", "turns=off", "was locks.turns meant?"),
+            ("COMEM_TUNING", "msi.magic=1", "there are msi.residency_us, msi.residency_doublings_max"),
+            ("COMEM_TUNING", "magic=1", "names begin with one of pages, homes"),
+            ("COMEM_TUNING", "pages.push", "name=value"),
+            ("COMEM_TUNING", "pages.push=off,pages.push=on", "twice"),
+            ("COMEM_TUNING", "wait.spin_us=-1", "may be 0 to 1000000"),
             ("COMEM_BIND", "core", "auto, off or cores"),
             ("COMEM_HOST_PLACE", "1", "from 0 to 0"),
             ("COMEM_PORTS", "9-3", "port numbers"),

@@ -81,6 +81,8 @@ pub mod var {
     pub const SLOW: &str = "COMEM_SLOW";
     /// How threads wait: `auto`, `spin` or `block`.
     pub const WAIT: &str = "COMEM_WAIT";
+    /// The numbers by which the job tunes itself.
+    pub const TUNING: &str = "COMEM_TUNING";
     /// `on`: say what was chosen.
     pub const VERBOSE: &str = "COMEM_VERBOSE";
     /// Where statistics go. A node with a control descriptor sends them there and leaves the file to the launcher.

@@ -11,7 +11,6 @@ mod user_messages;
 use crate::error::Error;
 use crate::mutex::Mutex;
 use crate::node::{LocalNode, Node};
-use crate::service::SPIN;
 use comem_memory::pages::fault::uncancelled;
 use comem_net::{Datagrams, Received, Wait, datagrams};
 use comem_protocol::auth::{Receiver, Sealer};
@@ -466,7 +465,7 @@ impl Node {
                 };
                 let start = self.now();
                 if wait != Wait::Block {
-                    self.slots[at.index()].spins.account((start - before).0 < SPIN.0);
+                    self.account_spin(at, (start - before).0 < self.spin().0);
                 }
                 match &received {
                     Ok(Received::Datagrams { from, len, segment }) => {

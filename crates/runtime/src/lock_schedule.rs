@@ -12,38 +12,34 @@ use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::lock_schedule::{
-    DeferralInputs, Deferred, LockSchedule, Request, Slice, TokenState, Tuning, Way, incremental_close,
+    DeferralInputs, Deferred, LockSchedule, Request, Slice, TokenState, Way, incremental_close,
 };
 use comem_protocol::node::route::{self, Origin};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::lock_batch;
 use comem_protocol::time::Time;
+use comem_protocol::tuning::LockTuning;
 use comem_protocol::wire::message::Message;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// While something waits, threads that release locks look at the clock once in so many calls: that costs half as much
-/// as a lock.
-const CALLS: u32 = 16;
 /// No time at all.
 const NEVER: u64 = u64::MAX;
 
 /// A node's schedule, shared by its threads.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    pub(crate) tuning: Tuning,
+    pub(crate) tuning: LockTuning,
     machine: Mutex<LockSchedule>,
     /// When the first message that waits for a clock is due, in nanoseconds; [`NEVER`]: none waits.
     due: AtomicU64,
     /// Until when the service thread sleeps at most.
     sleeps: AtomicU64,
-    /// Calls of threads at which something waited. Two threads may count as one: it does not matter.
+    /// Calls of threads at which something waited: a look at the clock costs half as much as a lock. Two threads may count as one: it does not matter.
     calls: AtomicU32,
 }
 
 impl Schedule {
-    /// `defers`: whether requests wait for the sake of the node's own threads.
-    pub(crate) fn new(defers: bool) -> Schedule {
-        let tuning = Tuning { defers, ..Tuning::default() };
+    pub(crate) fn new(tuning: LockTuning) -> Schedule {
         Schedule {
             tuning,
             machine: Mutex::new(LockSchedule::new(tuning)),
@@ -98,7 +94,7 @@ impl DeferralInputs for State<'_> {
         self.shared.is_some_and(|shared| request.is_beyond_barrier(&shared.intervals.lock()))
     }
 
-    fn long_close(&mut self, _: &Tuning) -> Option<Vec<PageNo>> {
+    fn long_close(&mut self, _: &LockTuning) -> Option<Vec<PageNo>> {
         self.shared.filter(|shared| self.node.close_is_long(shared)).map(|shared| shared.active.lock().clone())
     }
 }
@@ -178,7 +174,7 @@ impl Node {
         }
         let calls = self.schedule.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.schedule.calls.store(calls, Ordering::Relaxed);
-        if slot == Slot::SERVICE || calls.is_multiple_of(CALLS) {
+        if slot == Slot::SERVICE || calls.is_multiple_of(self.schedule.tuning.calls_between_looks) {
             self.end_due_deferrals(slot, lock);
         }
     }
@@ -257,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_deferred_while_the_service_thread_falls_asleep_is_seen_by_it_or_rouses_it() {
-        let (schedule, at) = (Schedule::new(true), |us: u64| Time(us * 1_000));
+        let (schedule, at) = (Schedule::new(LockTuning::DEFAULT), |us: u64| Time(us * 1_000));
         assert_eq!(schedule.goes_to_sleep(at(50_000)), at(50_000));
         assert!(schedule.oversleeps(at(1_000)), "it has to be roused");
         schedule.due.fetch_min(at(1_000).0, Ordering::SeqCst);
@@ -267,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_first_due_time_follows_what_waits() {
-        let (schedule, at) = (Schedule::new(true), |us: u64| Time(us * 1_000));
+        let (schedule, at) = (Schedule::new(LockTuning::DEFAULT), |us: u64| Time(us * 1_000));
         let from = Channel::service(NodeId(1));
         let request = Message::LockRequest { lock: LockId(1), knowledge: &[] };
         let way = Way { closes_in_slices: false, beside_calls: false };

@@ -12,7 +12,6 @@ use crate::config::{Config, LockChoice};
 use crate::error::{Error, Result};
 use crate::names::Named;
 use crate::node::{Node, Waiting};
-use crate::service::UNATTENDED_FOR;
 use crate::thread::Thread;
 use comem_memory::pages::LockTable;
 use comem_net::{Backbone, Wait};
@@ -28,9 +27,6 @@ use std::time::Duration;
 pub(crate) const SLEEP_MOST: Duration = Duration::from_millis(50);
 /// So many short pauses lie between two looks at the clock and at the service socket.
 const PAUSES_BETWEEN_CLOCKS: u32 = 4;
-/// A thread that finds a lock held looks again after so long, then after twice that, and so on.
-pub(crate) const PAUSE_FIRST: Span = Span(200);
-pub(crate) const PAUSE_MOST: Span = Span::from_us(8);
 
 /// The tables of a job's locks, each node's own.
 #[derive(Debug)]
@@ -137,6 +133,13 @@ impl Node {
 
     /// Looks at a lock's word, or at another that nodes share, until it `changes` or the time is over, ever more
     /// seldom, and serves what comes for this node meanwhile. Whether it has changed.
+    /// A thread that finds a lock held looks again after the first of these, then after twice that, and so on up to the
+    /// second.
+    pub(crate) fn lock_pauses(&self) -> (Span, Span) {
+        let waits = &self.config.tuning.wait;
+        (Span(waits.lock_pause_ns), Span(waits.lock_pause_max_ns.max(waits.lock_pause_ns)))
+    }
+
     pub(crate) fn look_at_lock(
         &self,
         slot: Slot,
@@ -165,7 +168,7 @@ impl Node {
                 break false;
             }
             // Who was sent something has had its moment to look.
-            if (now - settled).0 >= UNATTENDED_FOR.0 {
+            if (now - settled).0 >= self.unattended().0 {
                 settled = now;
                 mine.settle(true);
             }
@@ -175,7 +178,7 @@ impl Node {
             while service.glance() && self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block) > 0 {}
         }
         mine.settle(false);
-        self.slots[slot.index()].spins.account(changed);
+        self.account_spin(slot, changed);
         changed
     }
 }
@@ -286,7 +289,7 @@ impl Thread {
         (since, rest): (Time, &mut by_ucx::Rest),
     ) -> Result<Option<LockWord>> {
         let (node, slot) = (self.home(), self.slot());
-        let (first, most) = if place.table.is_far() { by_ucx::PAUSES } else { (PAUSE_FIRST, PAUSE_MOST) };
+        let (first, most) = if place.table.is_far() { by_ucx::PAUSES } else { node.lock_pauses() };
         let (mut until, mut pause) = (None, first);
         loop {
             let reply = match *step {

@@ -46,6 +46,7 @@ use comem_protocol::sync::objects::{SyncObject, SyncObjects};
 use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::{self, NoPayload};
 use comem_protocol::time::Time;
+use comem_protocol::tuning::LockTuning;
 use comem_protocol::wire::message::{Collective, Message, SyncRequest};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -290,11 +291,16 @@ impl Node {
             locks: (0..LOCK_SHARDS).map(|_| BiasedMutex::default()).collect(),
             lock_tables: OnceLock::new(),
             arrival_words: OnceLock::new(),
-            schedule: Schedule::new(config.lock_turns),
+            schedule: Schedule::new(LockTuning {
+                defers: config.lock_turns && config.tuning.locks.defers,
+                ..config.tuning.locks
+            }),
             flags: (0..FLAG_SHARDS).map(|_| Mutex::default()).collect(),
-            sync_objects: (0..SYNC_OBJECT_SHARDS).map(|_| Mutex::default()).collect(),
+            sync_objects: (0..SYNC_OBJECT_SHARDS)
+                .map(|_| Mutex::new(SyncObjects::new().tuned(config.tuning.sync)))
+                .collect(),
             barrier: Mutex::new(Barrier::new(me, nodes, callers).for_notices(wire.free_notices_bytes())),
-            gate: crate::host::host().map(|_| CollectiveGate::default()),
+            gate: crate::host::host().map(|_| CollectiveGate::new(config.tuning.sync)),
             shared: OnceLock::new(),
             began: OnceLock::new(),
             loops: Mutex::default(),

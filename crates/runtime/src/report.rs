@@ -54,6 +54,10 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     if let Some(seed) = &node.config.hash_seed {
         value["python_hash_seed"] = json!(seed);
     }
+    let differences = node.config.tuning.differences();
+    if !differences.is_empty() {
+        value["tuning"] = json!(differences);
+    }
     if let Some(faults) = &node.config.faults {
         value["faults"] = json!(faults.to_string());
     }

@@ -14,28 +14,11 @@ use comem_net::Wait;
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
+use comem_protocol::tuning::WaitTuning;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
-/// How long a wait spins before it blocks, on a host with a core to spare: longer than it takes to wake a thread on
-/// another core (some 50 us on virtual machines), or a node that has fallen asleep would be asleep again before whoever
-/// woke it can ask for more; and longer than a token stays where it is. A core that spins longer is missed by the
-/// service threads of other nodes (decision 0020).
-pub(crate) const SPIN: Span = Span::from_us(300);
-/// How long a node whose threads look after its service socket now and then is left to itself.
-pub(crate) const UNATTENDED_FOR: Span = Span::from_us(3);
-/// How long the service thread of a node that sleeps looks whether there is more, after something has come.
-const POLL_AFTER_MESSAGE: Span = Span::from_us(100);
-/// And after all that has come meanwhile: it has other things to look after.
-const POLL_AFTER_MESSAGE_MAX: Span = Span::from_ms(5);
-/// So many times at most a thread takes in what lies in a socket, where it has other things to do.
-const AT_A_LOOK: usize = 64;
-/// How often the service thread looks after sockets that nobody attends.
-const TICK: Span = Span::from_ms(50);
-/// If it is awake so soon before that, it does so at once: to wait for less than 8 ms takes one more system call
-/// (`comem_net::Endpoint`), after which whoever asks meanwhile waits longer.
-const TICK_EARLY: Span = Span::from_ms(8);
 /// Without any progress for so long, a node says where its threads wait.
 const HANG: Span = Span::from_ms(10_000);
 
@@ -136,16 +119,20 @@ struct Service {
 
 impl Service {
     fn run(&mut self) {
+        let waits = self.node.config.tuning.wait;
+        let (tick, early) = (Span::from_ms(waits.tick_ms), Span::from_ms(waits.tick_early_ms));
         while !self.node.is_ending() {
             self.node.end_deferrals(Slot::SERVICE, None);
-            self.node.look_before_repeating(Slot::SERVICE, AT_A_LOOK);
+            self.node.look_before_repeating(Slot::SERVICE, waits.messages_at_a_look);
             let next = self.node.run_timers(Slot::SERVICE);
             let now = self.node.now();
-            if (now - self.last_tick).0 >= TICK.0 - TICK_EARLY.0 {
+            // To wait for less than 8 ms takes one more system call (`comem_net::Endpoint`), after which whoever asks
+            // meanwhile waits longer.
+            if (now - self.last_tick).0 >= tick.0 - early.0 {
                 self.last_tick = now;
                 self.tick(now);
             }
-            let mut until = next.unwrap_or(now + TICK).min(self.last_tick + TICK);
+            let mut until = next.unwrap_or(now + tick).min(self.last_tick + tick);
             let looks = [self.node.release_holds(), self.node.look_at_remote()];
             until = looks.into_iter().flatten().fold(until, Time::min);
             let until = self.node.follow_schedule(until);
@@ -161,7 +148,9 @@ impl Service {
         if self.node.attend_idle_sockets(Slot::SERVICE) {
             // What a thread has posted goes on as it computes: what has come lets more be sent. The next look is soon,
             // and not each time that somebody asks.
-            self.last_tick = Time((now.0 + 2 * TICK_EARLY.0).saturating_sub(TICK.0));
+            let waits = self.node.config.tuning.wait;
+            let (tick, early) = (Span::from_ms(waits.tick_ms), Span::from_ms(waits.tick_early_ms));
+            self.last_tick = Time((now.0 + 2 * early.0).saturating_sub(tick.0));
         }
         self.node.send_all_combined();
         // The service thread may have been the last to hear of what the node's arrival waited for, with all threads
@@ -208,13 +197,11 @@ pub(crate) struct SpinBudget(AtomicI32);
 
 impl Default for SpinBudget {
     fn default() -> SpinBudget {
-        SpinBudget(AtomicI32::new(SpinBudget::MAX))
+        SpinBudget(AtomicI32::new(WaitTuning::DEFAULT.spin_budget_max.into()))
     }
 }
 
 impl SpinBudget {
-    const MAX: i32 = 16;
-
     fn allows(&self) -> bool {
         let left = self.0.load(Ordering::Relaxed);
         if left <= 0 {
@@ -223,14 +210,32 @@ impl SpinBudget {
         left > 0
     }
 
-    /// A spin has ended.
-    pub(crate) fn account(&self, brought_something: bool) {
+    /// A spin has ended; so much is earned at most.
+    fn account(&self, brought_something: bool, most: u16) {
         let left = self.0.load(Ordering::Relaxed);
-        self.0.store(if brought_something { (left.max(0) + 2).min(Self::MAX) } else { left - 1 }, Ordering::Relaxed);
+        self.0.store(if brought_something { (left.max(0) + 2).min(most.into()) } else { left - 1 }, Ordering::Relaxed);
     }
 }
 
 impl Node {
+    /// How long a wait spins before it blocks, on a host with a core to spare: longer than it takes to wake a thread on
+    /// another core (some 50 us on virtual machines), or a node that has fallen asleep would be asleep again before
+    /// whoever woke it can ask for more; and longer than a token stays where it is. A core that spins longer is missed
+    /// by the service threads of other nodes (decision 0020).
+    pub(crate) fn spin(&self) -> Span {
+        Span::from_us(self.config.tuning.wait.spin_us)
+    }
+
+    /// How long a node whose threads look after its service socket now and then is left to itself.
+    pub(crate) fn unattended(&self) -> Span {
+        Span::from_us(self.config.tuning.wait.unattended_us)
+    }
+
+    /// A spin of this slot's thread has ended.
+    pub(crate) fn account_spin(&self, slot: Slot, brought_something: bool) {
+        self.slots[slot.index()].spins.account(brought_something, self.config.tuning.wait.spin_budget_max);
+    }
+
     /// The service thread does not spin by itself: a thread that waits does so in its stead
     /// ([`Node::serve_meanwhile`]). Both would keep two cores busy for one node that has nothing to do, and one of them
     /// may be the core on which another node computes.
@@ -252,13 +257,16 @@ impl Node {
         let watched = service.watch(true);
         let yields = !watched && !at_home;
         let start = self.now();
-        let (mut now, mut until) = (start, start + POLL_AFTER_MESSAGE);
-        while now < until.min(start + POLL_AFTER_MESSAGE_MAX) && idle() {
+        let waits = &self.config.tuning.wait;
+        // It has other things to look after.
+        let (poll, last) = (Span::from_us(waits.poll_us), start + Span::from_us(waits.poll_max_us));
+        let (mut now, mut until) = (start, start + poll);
+        while now < until.min(last) && idle() {
             self.release_holds();
             self.look_at_remote();
             if !watched || service.glance() {
                 if self.receive(Slot::SERVICE, Slot::SERVICE, Some(Duration::ZERO), Wait::Block) > 0 {
-                    until = self.now() + POLL_AFTER_MESSAGE;
+                    until = self.now() + poll;
                 }
             } else if self.wire.threads_glance() {
                 break;
@@ -279,9 +287,12 @@ impl Node {
         let spin = match self.config.wait {
             WaitPolicy::Spin => true,
             WaitPolicy::Block => false,
-            WaitPolicy::Auto => free && may_spin(&self.config) && self.slots[slot.index()].spins.allows(),
+            WaitPolicy::Auto => {
+                let budgeted = || !self.config.tuning.wait.spin_budget || self.slots[slot.index()].spins.allows();
+                free && may_spin(&self.config) && budgeted()
+            }
         };
-        if spin { Wait::Spin(SPIN) } else { Wait::Block }
+        if spin { Wait::Spin(self.spin()) } else { Wait::Block }
     }
 
     /// When the waits of threads that have work to do began.
@@ -384,7 +395,7 @@ impl Node {
             // What was fetched ahead has come while this thread computed: that is no reason to ask for it again. Who
             // waits for a page takes in no more than that: with the run behind it, no fault would tell that the next is
             // wanted.
-            let most = if matches!(why, Waiting::Page(_)) { 1 } else { AT_A_LOOK };
+            let most = if matches!(why, Waiting::Page(_)) { 1 } else { self.config.tuning.wait.messages_at_a_look };
             if self.look_before_repeating(slot, most) {
                 return Ok(());
             }
@@ -464,7 +475,7 @@ impl Node {
             return None;
         }
         let start = self.now();
-        let end = start + Span(SPIN.0.min(timeout.as_nanos() as u64));
+        let end = start + Span(self.spin().0.min(timeout.as_nanos() as u64));
         let waiter = &self.slots[slot.index()].waiter;
         let mut settled = start;
         let mut came = loop {
@@ -489,7 +500,7 @@ impl Node {
             if now >= end {
                 break 0;
             }
-            if (now - settled).0 >= UNATTENDED_FOR.0 {
+            if (now - settled).0 >= self.unattended().0 {
                 settled = now;
                 mine.settle(true);
             }
@@ -504,8 +515,8 @@ impl Node {
             }
         }
         mine.settle(false);
-        if came > 0 || self.now() - start >= SPIN {
-            self.slots[slot.index()].spins.account(came > 0);
+        if came > 0 || self.now() - start >= self.spin() {
+            self.account_spin(slot, came > 0);
         }
         Some(came)
     }
@@ -538,7 +549,7 @@ impl Node {
         let service = self.wire.endpoint(Slot::SERVICE);
         // Nobody need be roused for the next while this thread takes one.
         let watched = service.watch(true);
-        for _ in 0..AT_A_LOOK {
+        for _ in 0..self.config.tuning.wait.messages_at_a_look {
             self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block);
             if !service.glance() {
                 break;
@@ -594,13 +605,13 @@ mod tests {
         let tried = (0..200).filter(|_| {
             let spin = budget.allows();
             if spin {
-                budget.account(false);
+                budget.account(false, 16);
             }
             spin
         });
         let tried = tried.count();
         assert!((20..40).contains(&tried), "{tried} of 200 waits spun in vain");
-        budget.account(true);
+        budget.account(true, 16);
         assert!(budget.allows());
     }
 }

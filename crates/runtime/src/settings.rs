@@ -2,11 +2,13 @@
 //! who set it would
 //! wonder why.
 
+pub use crate::config::tuning;
+
 /// What begins the names of all settings.
 const PREFIX: &str = "COMEM_";
 
 /// The settings that the documents name, with what comes beside the command's flags.
-pub const SETTINGS: [&str; 53] = [
+pub const SETTINGS: [&str; 54] = [
     "COMEM_ALLOW",
     "COMEM_ALLOW_ENV",
     "COMEM_AUTH",
@@ -56,6 +58,7 @@ pub const SETTINGS: [&str; 53] = [
     "COMEM_STATS",
     "COMEM_THREADS",
     "COMEM_TIMEOUT",
+    "COMEM_TUNING",
     "COMEM_UNIT_BYTES",
     "COMEM_UNIT_PAGES",
     "COMEM_VERBOSE",

@@ -75,7 +75,9 @@ impl Thread {
     pub(crate) fn new(node: Arc<Node>, slot: Slot) -> Thread {
         let flag: &'static StoreFlag = node.flag(slot);
         let (locks, keeps_messages, own) = (Cell::new(0), Cell::new(false), node.cores_of(slot));
-        Thread { node, slot, flag, locks, keeps_messages, own, state: Box::default(), not_send: PhantomData }
+        let stream = StridePrefetcher::new(node.config.tuning.prefetch);
+        let state = Box::new(RefCell::new(State { stream, ..State::default() }));
+        Thread { node, slot, flag, locks, keeps_messages, own, state, not_send: PhantomData }
     }
 
     /// This thread's number among all threads of the job.

@@ -18,12 +18,12 @@ use comem_protocol::coherence::Engine;
 use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::link::LinkConfig;
-use comem_protocol::lock_schedule::Tuning;
 use comem_protocol::node::membership::{Transmit, WatchConfig};
 use comem_protocol::node::route::Origin;
 use comem_protocol::node::watch::LossCause;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
+use comem_protocol::tuning::LockTuning;
 use comem_protocol::wire::header::{HEADER_BYTES, MsgType};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -56,7 +56,7 @@ pub struct Config {
     /// `Some`: nodes watch over each other; a job may end for that. Needs the link.
     pub watch: Option<WatchConfig>,
     /// `Some`: requests for locks are deferred by these numbers.
-    pub schedule: Option<Tuning>,
+    pub schedule: Option<LockTuning>,
     /// `Some`: from then on this node does nothing any more.
     pub crash: Option<(NodeId, Time)>,
     /// Whether whatever is sent travels for nearly the same time, and long.

@@ -42,4 +42,5 @@ mod schedule;
 pub mod startup;
 mod sync_objects;
 pub mod thread;
+mod tuning;
 pub mod watch;

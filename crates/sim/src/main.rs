@@ -325,6 +325,7 @@ fn run_pages(options: &Options, engines: Engines, notes_writes: bool, seed: u64)
         lone: false,
         frees: false,
         schedules: false,
+        tunes: true,
         trace: options.trace,
     };
     let pages::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);

@@ -10,7 +10,7 @@ use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::{self, Engine, Permission, UnitMemory};
 use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
-use comem_protocol::lock_schedule::{DeferralInputs, LockSchedule, Request, Tuning};
+use comem_protocol::lock_schedule::{DeferralInputs, LockSchedule, Request};
 use comem_protocol::node::route::{NodeState, Origin, dispatch};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::Barrier;
@@ -19,6 +19,7 @@ use comem_protocol::sync::lock::Locks;
 use comem_protocol::sync::objects::{SyncObject, SyncObjects};
 use comem_protocol::sync::{self, IntervalMark, NoPayload};
 use comem_protocol::time::Time;
+use comem_protocol::tuning::LockTuning;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
 
@@ -95,7 +96,7 @@ impl Node {
     }
 
     /// The same with locks that are scheduled by these numbers.
-    pub(crate) fn with_schedule(mut self, tuning: Option<Tuning>) -> Node {
+    pub(crate) fn with_schedule(mut self, tuning: Option<LockTuning>) -> Node {
         self.schedule = LockSchedule::new(tuning.unwrap_or_else(|| quiet(false)));
         self
     }
@@ -199,7 +200,7 @@ impl DeferralInputs for Node {
         false
     }
 
-    fn long_close(&mut self, _: &Tuning) -> Option<Vec<PageNo>> {
+    fn long_close(&mut self, _: &LockTuning) -> Option<Vec<PageNo>> {
         None
     }
 }

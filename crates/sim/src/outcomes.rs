@@ -6,7 +6,7 @@ use crate::check::litmus::{Access, Litmus, Reads};
 use crate::cluster;
 use crate::diagram::Event;
 use crate::pages::cluster::{self as paged, Config};
-use crate::pages::layout::Layout;
+use crate::pages::layout::{Layout, eager};
 use crate::pages::memory::PAGE_WORDS;
 use crate::pages::program::{Op, Programs};
 use crate::scenario::panicked;
@@ -16,6 +16,7 @@ use comem_protocol::coherence::pages::page_table::PrefetchPlan;
 use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId};
+use comem_protocol::tuning::Tuning;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -207,7 +208,7 @@ fn layout(nodes: usize, pages: u32, engine: PageEngine, rng: &mut Rng) -> Layout
         fetches_ahead: false,
         takes: false,
         wants: false,
-        schedule: crate::schedule::quiet(false),
+        tuning: Tuning { locks: crate::schedule::quiet(false), ..eager() },
         closes_early: true,
         idles: false,
         compares: false,

@@ -3,12 +3,13 @@
 
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{LockId, NodeId, Slot};
-use comem_protocol::lock_schedule::{DeferralInputs, Deferred, LockSchedule, Request, TokenState, Tuning, Way};
+use comem_protocol::lock_schedule::{DeferralInputs, Deferred, LockSchedule, Request, TokenState, Way};
 use comem_protocol::node::route::{self, NodeState, Origin, dispatch};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::IntervalMark;
 use comem_protocol::sync::lock::Locks;
 use comem_protocol::time::{Span, Time};
+use comem_protocol::tuning::LockTuning;
 use comem_protocol::wire::message::Message;
 
 /// Service threads look at the clock so late at most.
@@ -29,8 +30,8 @@ pub(crate) enum Waits {
 
 /// Numbers by which nothing waits for a clock. What a release has to close may go bit by bit all the same, tokens are
 /// published without a pause, and all that have left may be requested ahead, if the cluster does (`wants`).
-pub(crate) fn quiet(wants: bool) -> Tuning {
-    Tuning {
+pub(crate) fn quiet(wants: bool) -> LockTuning {
+    LockTuning {
         defers: wants,
         retained_us: 0,
         soon_us: 0,
@@ -43,15 +44,15 @@ pub(crate) fn quiet(wants: bool) -> Tuning {
         long_close_pages: 1,
         long_close_tables: 1,
         closed_lately_us: 0,
-        ..Tuning::default()
+        ..LockTuning::DEFAULT
     }
 }
 
 /// Numbers at random, nothing and very much among them.
-pub(crate) fn drawn(rng: &mut Rng) -> Tuning {
+pub(crate) fn drawn(rng: &mut Rng) -> LockTuning {
     let mut one = |from: &[u64]| from[rng.below(from.len() as u64) as usize];
     let pause_min_us = one(&[0, 100, 50_000]);
-    Tuning {
+    LockTuning {
         defers: true,
         retained_us: one(&[0, 50, 250, 2_000, 1_000_000]),
         soon_us: one(&[0, 50, 5_000, 10_000_000]),
@@ -77,6 +78,7 @@ pub(crate) fn drawn(rng: &mut Rng) -> Tuning {
         long_close_pages: one(&[0, 1, 2]) as u32,
         long_close_tables: one(&[0, 1, 2]) as usize,
         closed_lately_us: one(&[0, 20, 1_000]),
+        ..LockTuning::DEFAULT
     }
 }
 

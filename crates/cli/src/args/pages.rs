@@ -1,7 +1,7 @@
 //! Flags about memory that is shared by pages.
 
 use super::values::{
-    auto_or_ucx, copy_or_share, heap_size, kind_of_locks, size_or_share, switch_word, unit_bytes, unit_pages,
+    auto_or_ucx, copy_or_share, heap_size, kind_of_locks, size_or_share, switch_word, tuning, unit_bytes, unit_pages,
 };
 use crate::choice;
 use clap::Args;
@@ -61,6 +61,10 @@ pub struct PageArgs {
     #[arg(long, env = "COMEM_GLOBALS", value_name = "copy|share", default_value = "", hide_default_value = true,
           value_parser = copy_or_share)]
     pub globals: String,
+    /// Numbers by which the job tunes itself, for experiments (docs/tuning.md): pages.push=off,locks.turn_us=10000
+    #[arg(long, env = "COMEM_TUNING", value_name = "NAME=VALUE,...", default_value = "", hide_default_value = true,
+          value_parser = tuning)]
+    pub tuning: String,
 }
 
 /// The variables behind the flags, as nodes read them.
@@ -93,7 +97,7 @@ pub mod var {
 
 impl PageArgs {
     /// The variables of a node. Each is set, so that nothing of an outer job shines through.
-    pub fn variables(&self) -> [(&'static str, String); 12] {
+    pub fn variables(&self) -> [(&'static str, String); 13] {
         // Objects have no detector to choose.
         let detector = if self.detector == choice::EXPLICIT { String::new() } else { self.detector.clone() };
         [
@@ -109,6 +113,7 @@ impl PageArgs {
             (var::LOCK_TURNS, self.lock_turns.clone()),
             (var::LOCKS, self.locks.clone()),
             (var::GLOBALS, self.globals.clone()),
+            (crate::control::var::TUNING, self.tuning.clone()),
         ]
     }
 }

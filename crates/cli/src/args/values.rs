@@ -46,6 +46,11 @@ pub fn job_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected the number of a job, as `comem daemon list` shows it".to_string())
 }
 
+/// Numbers by which a job tunes itself: the text, if it makes sense.
+pub fn tuning(text: &str) -> Result<String, String> {
+    if text.is_empty() { Ok(String::new()) } else { comem::settings::tuning(text).map(|_| text.to_string()) }
+}
+
 /// Faults to inject.
 pub fn faults(text: &str) -> Result<FaultSpec, String> {
     text.parse().map_err(|e: <FaultSpec as std::str::FromStr>::Err| e.to_string())

@@ -53,6 +53,7 @@ const HARMLESS: &[&str] = &[
     var::NODE_TIMEOUT,
     var::SLOW,
     var::WAIT,
+    var::TUNING,
     var::BIND,
     WRAP,
     var::VERBOSE,

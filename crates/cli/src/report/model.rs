@@ -343,6 +343,9 @@ fn how(file: &Value, nodes: &[Value]) -> String {
         text += &format!(", detector {detectors}");
     }
     text += &format!(", backbone {}", name("backbone"));
+    if !name("tuning").is_empty() {
+        text += &format!(", tuning {}", name("tuning"));
+    }
     match name("one_sided").as_str() {
         "emulated" => text += " (one-sided operations emulated)",
         ucx if ucx.starts_with("ucx") => text += &format!(" (one-sided operations by {ucx})"),

@@ -14,12 +14,10 @@
 //!   unless its node has a turn of its own.
 //! - Where single tokens are expensive, a node whose turn begins requests all those that have left since its last one.
 
-use super::Tuning;
 use crate::ids::LockId;
 use crate::time::{Span, Time};
+use crate::tuning::LockTuning;
 
-/// So many tokens in a row say whether the others are expensive.
-const EXPENSIVE_MOST: i32 = 64;
 /// So few locks are those that a thread polls.
 const POLLED: usize = 4;
 
@@ -52,7 +50,10 @@ impl Batching {
 
     /// A token has come that a thread, one of `threads`, had asked another node for; `comes_back`: it is one of the
     /// last few that have left. Whether a turn begins.
-    pub fn arrived(&mut self, tuning: &Tuning, asked: Time, now: Time, (comes_back, threads): (bool, u64)) -> bool {
+    pub fn arrived(&mut self, tuning: &LockTuning, asked: Time, now: Time, (comes_back, threads): (bool, u64)) -> bool {
+        if !tuning.turns {
+            return false;
+        }
         if tuning.measured_acquires == 0 {
             self.taken_until = Time(u64::MAX);
         }
@@ -63,7 +64,8 @@ impl Batching {
                 self.ends = now + Span::from_us(tuning.turn_us);
             } else {
                 let step = if (now - asked).0 > Span::from_us(tuning.expensive_us).0 { 1 } else { -1 };
-                self.expensive = (self.expensive + step).clamp(-EXPENSIVE_MOST, EXPENSIVE_MOST);
+                let most = tuning.expensive_in_a_row as i32;
+                self.expensive = (self.expensive + step).clamp(-most, most);
             }
             return begins;
         }
@@ -97,25 +99,25 @@ impl Batching {
     }
 
     /// The token of a lock has left.
-    pub fn left(&mut self, tuning: &Tuning, lock: LockId) {
-        if self.left.len() < tuning.request_ahead_max {
+    pub fn left(&mut self, tuning: &LockTuning, lock: LockId) {
+        if tuning.request_ahead && self.left.len() < tuning.request_ahead_max {
             self.left.push(lock);
         }
     }
 
     /// The locks whose tokens have left since the last turn, if there are enough of them and single ones are expensive.
-    pub fn tokens_to_request(&mut self, tuning: &Tuning) -> Option<Vec<LockId>> {
+    pub fn tokens_to_request(&mut self, tuning: &LockTuning) -> Option<Vec<LockId>> {
         let pays = self.left.len() >= tuning.request_ahead_min && self.tokens_are_expensive(tuning);
         pays.then(|| std::mem::take(&mut self.left))
     }
 
     /// Whether tokens that come one by one in this node's turn cost more than those that come together.
-    pub fn tokens_are_expensive(&self, tuning: &Tuning) -> bool {
+    pub fn tokens_are_expensive(&self, tuning: &LockTuning) -> bool {
         self.expensive > 0 || tuning.expensive_us == 0
     }
 
     /// A thread releases this lock. Whether it polls.
-    pub fn polls(&mut self, tuning: &Tuning, lock: LockId, now: Time) -> bool {
+    pub fn polls(&mut self, tuning: &LockTuning, lock: LockId, now: Time) -> bool {
         self.polling.released(tuning, lock, now)
     }
 }
@@ -134,7 +136,7 @@ pub struct Polling {
 impl Polling {
     /// A thread releases this lock. Whether it polls: it released it some calls ago, too, and nothing but a few others
     /// since.
-    fn released(&mut self, tuning: &Tuning, lock: LockId, now: Time) -> bool {
+    fn released(&mut self, tuning: &LockTuning, lock: LockId, now: Time) -> bool {
         let since = std::mem::replace(&mut self.at, now);
         let before = self.locks.contains(&lock);
         if before && (now - since).0 < tuning.polling_every_ns {

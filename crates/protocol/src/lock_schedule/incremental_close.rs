@@ -8,9 +8,9 @@
 //!
 //! A release by an application thread closes by itself, in that thread.
 
-use super::Tuning;
 use crate::coherence::pages::PageNo;
 use crate::time::{Span, Time};
+use crate::tuning::LockTuning;
 
 /// What is to be done next about a close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ impl IncrementalClose {
 
 /// Whether a close would take long. The last one was at `closed`. So many pages were written since then, where the
 /// kernel tells, and so many page tables are active: these are asked only if enough time has passed.
-pub fn is_long(tuning: &Tuning, closed: Time, now: Time, written: impl FnOnce() -> (Option<u32>, usize)) -> bool {
+pub fn is_long(tuning: &LockTuning, closed: Time, now: Time, written: impl FnOnce() -> (Option<u32>, usize)) -> bool {
     if (now - closed).0 < Span::from_us(tuning.closed_lately_us).0 {
         return false;
     }

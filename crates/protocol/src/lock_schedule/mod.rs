@@ -44,9 +44,9 @@ use crate::node::route::Origin;
 use crate::rules::Rule;
 use crate::sync::lock_batch;
 use crate::time::Time;
+use crate::tuning::LockTuning;
 use crate::wire::header::MsgType;
 use crate::wire::message::Message;
-pub use tuning::Tuning;
 
 /// Why a message waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,7 +186,7 @@ pub trait DeferralInputs {
     fn is_beyond_barrier(&mut self, request: &Request<'_>) -> bool;
     /// The page tables with something to close, by their first pages, if to close them takes
     /// [long](incremental_close::is_long).
-    fn long_close(&mut self, tuning: &Tuning) -> Option<Vec<PageNo>>;
+    fn long_close(&mut self, tuning: &LockTuning) -> Option<Vec<PageNo>>;
 }
 
 /// What the service thread does next about a long close.
@@ -203,7 +203,7 @@ pub enum Slice {
 /// The schedule of a node's locks.
 #[derive(Debug, Default)]
 pub struct LockSchedule {
-    tuning: Tuning,
+    tuning: LockTuning,
     retention: Retention,
     batching: Batching,
     published: PublishedTokens,
@@ -215,12 +215,12 @@ pub struct LockSchedule {
 
 impl LockSchedule {
     /// A schedule by these numbers, of a node that has no tokens yet.
-    pub fn new(tuning: Tuning) -> LockSchedule {
+    pub fn new(tuning: LockTuning) -> LockSchedule {
         LockSchedule { tuning, ..LockSchedule::default() }
     }
 
     /// The numbers by which it decides.
-    pub fn tuning(&self) -> &Tuning {
+    pub fn tuning(&self) -> &LockTuning {
         &self.tuning
     }
 
@@ -238,7 +238,8 @@ impl LockSchedule {
         if matches!(request.subject, Subject::Tokens(_) | Subject::Release(_)) && node.is_beyond_barrier(request) {
             return Some(DeferReason::Barrier);
         }
-        let closes = request.needs_close && self.close.joins_or_begins(|| node.long_close(&self.tuning));
+        let closes =
+            self.tuning.slices && request.needs_close && self.close.joins_or_begins(|| node.long_close(&self.tuning));
         closes.then_some(DeferReason::Close)
     }
 
@@ -294,7 +295,7 @@ impl LockSchedule {
     }
 
     /// All threads of the node wait: its turn is over, and with it the wait of all messages that a clock would let go
-    /// on. For a lock that they wait for they may be left [so long](Tuning::lock_wait) before this.
+    /// on. For a lock that they wait for they may be left [so long](LockTuning::lock_wait) before this.
     pub fn threads_wait(&mut self, now: Time) -> Vec<Deferred> {
         if !Rule::WaitingThreadsEndDeferrals.on() {
             return Vec::new();
@@ -379,12 +380,12 @@ impl LockSchedule {
 
     /// Whether tokens may be published once they are released: no pause is on.
     pub fn publishes(&self, now: Time) -> bool {
-        self.published.may(now)
+        self.tuning.publishing && self.published.may(now)
     }
 
     /// Whether a free token is published now: not in a turn, in which its node wants it again.
     pub fn may_publish(&self, now: Time) -> bool {
-        self.published.may(now) && !(self.tuning.defers && self.batching.turn_end(now).is_some())
+        self.publishes(now) && !(self.tuning.defers && self.batching.turn_end(now).is_some())
     }
 
     /// A token is published.

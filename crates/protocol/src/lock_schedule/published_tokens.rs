@@ -6,8 +6,8 @@
 //! were released since the last one, and nodes take [turns](super::batching). So a node that has published some tokens
 //! in short succession pauses, and for longer each time that it happens again. So does one that took many of them back.
 
-use super::Tuning;
 use crate::time::{Span, Time};
+use crate::tuning::LockTuning;
 
 /// What a node knows of the tokens that it has published.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ impl PublishedTokens {
     }
 
     /// A token is published.
-    pub fn count(&mut self, tuning: &Tuning, now: Time) {
+    pub fn count(&mut self, tuning: &LockTuning, now: Time) {
         self.count += 1;
         if self.count < tuning.published_judged {
             return;

@@ -5,9 +5,9 @@
 //! critical section takes. So a request that comes soon after the token waits a while, if this node itself has lately
 //! asked for the token soon after it had left. Meanwhile the node's threads take the lock as if nobody wanted it.
 
-use super::Tuning;
 use crate::ids::LockId;
 use crate::time::{Span, Time};
+use crate::tuning::LockTuning;
 
 /// Locks that are followed at a time.
 const FOLLOWED: usize = 16;
@@ -38,8 +38,8 @@ impl Retention {
     }
 
     /// Until when the token stays although somebody asks for it now.
-    pub fn until(&mut self, tuning: &Tuning, lock: LockId, now: Time) -> Option<Time> {
-        let followed = self.followed(lock)?;
+    pub fn until(&mut self, tuning: &LockTuning, lock: LockId, now: Time) -> Option<Time> {
+        let followed = self.followed(lock).filter(|_| tuning.retention)?;
         let stays = followed.soon >= tuning.soon_in_a_row && (now - followed.arrived).0 < soon(tuning).0;
         stays.then(|| followed.arrived + tuning.retained())
     }
@@ -53,7 +53,7 @@ impl Retention {
     }
 
     /// A thread of this node asks for a token.
-    pub fn requested(&mut self, tuning: &Tuning, lock: LockId, now: Time) {
+    pub fn requested(&mut self, tuning: &LockTuning, lock: LockId, now: Time) {
         if let Some(followed) = self.followed(lock) {
             let again = (now - followed.left).0 < soon(tuning).0;
             followed.soon = if again { (followed.soon + 1).min(tuning.soon_in_a_row) } else { 0 };
@@ -66,6 +66,6 @@ impl Retention {
     }
 }
 
-fn soon(tuning: &Tuning) -> Span {
+fn soon(tuning: &LockTuning) -> Span {
     Span::from_us(tuning.soon_us)
 }

@@ -30,7 +30,7 @@ impl DeferralInputs for Around {
         self.beyond
     }
 
-    fn long_close(&mut self, _: &Tuning) -> Option<Vec<PageNo>> {
+    fn long_close(&mut self, _: &LockTuning) -> Option<Vec<PageNo>> {
         self.long.take()
     }
 }
@@ -118,7 +118,7 @@ fn turns_are_taken_at_wider_intervals_where_a_lock_comes_back_that_has_left() {
 
 #[test]
 fn a_thread_polls_that_does_nothing_but_take_a_few_locks_again_and_again() {
-    let tuning = Tuning::default();
+    let tuning = LockTuning::default();
     let polls = |locks: u64, every: u64| {
         let mut batching = Batching::default();
         let ns = |call: u64| Time(1_000_000_000 + call * 16 * every);
@@ -209,7 +209,7 @@ fn only_the_service_thread_closes_in_slices() {
 
 #[test]
 fn a_close_is_long_where_much_was_written_since_the_last_one() {
-    let tuning = Tuning::default();
+    let tuning = LockTuning::default();
     let is_long = |after, written| incremental_close::is_long(&tuning, at(0), at(after), || written);
     assert!(!is_long(999, (Some(u32::MAX), 99)), "so soon nobody looks");
     assert!(is_long(1_000, (Some(256), 1)) && !is_long(1_000, (Some(255), 99)));
@@ -223,7 +223,7 @@ fn acquire(batching: &mut Batching, times: u32, waits: u64, computes: u64) -> u6
 
 fn acquire_of(batching: &mut Batching, times: u32, waits: u64, computes: u64, same: bool) -> u64 {
     (0..times).fold(0, |now, _| {
-        batching.arrived(&Tuning::default(), at(now), at(now + waits), (same, 1));
+        batching.arrived(&LockTuning::default(), at(now), at(now + waits), (same, 1));
         now + waits + computes
     })
 }
@@ -265,13 +265,13 @@ fn a_turn_is_over_when_threads_wait_and_another_begins_with_the_next_token() {
     let now = acquire(&mut batching, 2 * MEASURED + 1, 40, 10);
     batching.give_up(at(now));
     assert_eq!(batching.turn_end(at(now)), None);
-    batching.arrived(&Tuning::default(), at(now), at(now + 500), (false, 1));
+    batching.arrived(&LockTuning::default(), at(now), at(now + 500), (false, 1));
     assert_eq!(batching.turn_end(at(now + 500)), Some(at(now + 500 + TURN_US)));
 }
 
 #[test]
 fn tokens_are_expensive_where_most_that_came_in_turns_took_long() {
-    let (mut batching, tuning) = (Batching::default(), Tuning::default());
+    let (mut batching, tuning) = (Batching::default(), LockTuning::default());
     let now = acquire(&mut batching, 2 * MEASURED + 1, 40, 10);
     assert!(!batching.tokens_are_expensive(&tuning), "only those in turns count");
     let ten_came = |batching: &mut Batching, waits: u64| {
@@ -300,7 +300,7 @@ fn tokens_that_have_left_are_requested_when_they_are_many_and_expensive() {
 fn turns_are_measured_again_after_a_while() {
     let mut batching = Batching::default();
     let later = acquire(&mut batching, 2 * MEASURED + 1, 40, 10) + TURNS_FOR_US;
-    batching.arrived(&Tuning::default(), at(later), at(later + 40), (false, 1));
+    batching.arrived(&LockTuning::default(), at(later), at(later + 40), (false, 1));
     assert_eq!(batching.turn_end(at(later + 40)), None);
 }
 
@@ -310,7 +310,7 @@ fn published(tokens: &mut PublishedTokens, times: u64, every: u64, back: bool) -
     let mut count = 0;
     for now in (1..=times).map(|n| at(n * every)) {
         if tokens.may(now) {
-            tokens.count(&Tuning::default(), now);
+            tokens.count(&LockTuning::default(), now);
             count += 1;
             if back {
                 tokens.count_retracted();
@@ -335,7 +335,7 @@ fn tokens_that_are_released_in_short_succession_or_taken_back_are_published_ever
 
 #[test]
 fn a_pause_is_short_again_after_tokens_that_others_took() {
-    let (mut tokens, tuning) = (PublishedTokens::default(), Tuning::default());
+    let (mut tokens, tuning) = (PublishedTokens::default(), LockTuning::default());
     published(&mut tokens, 40_000, 10, false);
     assert!(tokens.pause().as_us() > tuning.pause_min_us);
     (1..=2 * u64::from(tuning.published_judged)).for_each(|n| tokens.count(&tuning, at(10_000_000 + n * 1_000)));

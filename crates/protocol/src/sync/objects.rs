@@ -22,6 +22,7 @@ use crate::coherence::Misbehaved;
 use crate::ids::{Channel, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
+use crate::tuning::SyncTuning;
 use crate::wire::message::{Message, SyncRequest, SyncUpdate, Ticket};
 use std::collections::BTreeMap;
 
@@ -227,12 +228,20 @@ pub struct SyncObjects {
     given: Given,
     /// Who hears signals of conditions.
     pub(super) suppression: SignalSuppression,
+    pub(super) tuning: SyncTuning,
 }
 
 impl SyncObjects {
     /// No objects; they come into being when first named.
     pub fn new() -> SyncObjects {
         SyncObjects::default()
+    }
+
+    /// The same objects with these numbers instead of their defaults.
+    #[must_use]
+    pub fn tuned(mut self, tuning: SyncTuning) -> SyncObjects {
+        self.tuning = tuning;
+        self
     }
 
     /// The reader-writer locks that threads of this node hold: which, who, and whether for writing.

@@ -28,10 +28,6 @@ use crate::rules::Rule;
 use crate::wire::message::{Message, SignalInterest};
 use std::collections::BTreeMap;
 
-/// So many vain signals of a node are enough at first, and at most.
-const UNHEARD_FIRST: u32 = 2;
-const UNHEARD_MOST: u32 = 1 << 13;
-
 /// What a node knows of a manager's conditions.
 #[derive(Clone, Copy, Debug, Default)]
 struct ManagerWord {
@@ -58,12 +54,6 @@ struct Signaller {
     serial: u32,
     unheard: u32,
     enough: u32,
-}
-
-impl Default for Signaller {
-    fn default() -> Signaller {
-        Signaller { said: Said::Nothing, serial: 0, unheard: 0, enough: UNHEARD_FIRST }
-    }
 }
 
 /// Who hears whose signals, for the conditions of one shard.
@@ -114,10 +104,11 @@ impl SyncObjects {
 
     /// At the manager: a signal from node `from` has found nobody.
     pub(super) fn signalled_in_vain(&mut self, cx: &mut Context<'_>, from: NodeId, name: u64) {
-        if self.anybody_waits() {
+        if !self.tuning.signal_suppression || self.anybody_waits() {
             return;
         }
-        let signaller = self.suppression.signallers.entry(from).or_default();
+        let new = Signaller { said: Said::Nothing, serial: 0, unheard: 0, enough: self.tuning.vain_signals };
+        let signaller = self.suppression.signallers.entry(from).or_insert(new);
         signaller.unheard += 1;
         if signaller.said == Said::Nothing && signaller.unheard >= signaller.enough {
             signaller.said = Said::Nobody;
@@ -176,9 +167,9 @@ impl SyncObjects {
     /// At the manager: node `from` speaks again.
     fn speaks(&mut self, cx: &mut Context<'_>, from: NodeId, serial: u32) -> Result<(), Misbehaved> {
         let told = |signaller: &&mut Signaller| (signaller.said, signaller.serial) == (Said::Somebody, serial);
+        let most = self.tuning.vain_signals_max;
         let signaller = self.suppression.signallers.get_mut(&from).filter(told).ok_or(NOT_TOLD)?;
-        *signaller =
-            Signaller { said: Said::Nothing, serial, unheard: 0, enough: (signaller.enough * 4).min(UNHEARD_MOST) };
+        *signaller = Signaller { said: Said::Nothing, serial, unheard: 0, enough: most.min(4 * signaller.enough) };
         if self.suppression.signallers.values().all(|signaller| signaller.said == Said::Nothing) {
             for (object, waiter) in std::mem::take(&mut self.suppression.joining) {
                 self.answer(cx, object, waiter, true);

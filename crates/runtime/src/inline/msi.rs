@@ -44,9 +44,6 @@ pub(crate) fn line_of(unit: UnitId) -> Option<u64> {
     Some(u64::from(high) << 32 | u64::from(unit.index))
 }
 
-/// Most units that are asked for ahead of one that a load wants.
-const AHEAD_MAX: u64 = 16;
-
 /// Where a thread's loads would miss next if they went on in order.
 #[derive(Clone, Copy)]
 struct Run {
@@ -61,11 +58,11 @@ thread_local! {
 
 /// How many units behind this one to ask for with it: more with each miss in a row. All lie in its grain, which is
 /// open.
-fn units_ahead(unit: LineUnit) -> u64 {
+fn units_ahead(most: u64, unit: LineUnit) -> u64 {
     let Run { next_line, ahead } = RUN.get();
     let lines = u64::from(unit.lines);
     let left = (GRAIN_LINES as u64 - unit.line % GRAIN_LINES as u64) / lines - 1;
-    let ahead = if next_line == unit.line { (ahead * 2).clamp(1, AHEAD_MAX).min(left) } else { 0 };
+    let ahead = if next_line == unit.line { (ahead * 2).max(1).min(most).min(left) } else { 0 };
     RUN.set(Run { next_line: unit.line + lines * (1 + ahead), ahead });
     ahead
 }
@@ -281,7 +278,7 @@ impl LineEngine for ByLines {
         }
         let result = thread.operation(|| {
             let is_read = want == Want::Load && matches!(found, Found::OnItsWay) && node.config.prefetch;
-            let asked = is_read && place.fetch_ahead(thread, units_ahead(unit));
+            let asked = is_read && place.fetch_ahead(thread, units_ahead(node.config.tuning.msi.ahead_units_max, unit));
             loop {
                 match found {
                     Found::Done => {
@@ -371,6 +368,9 @@ impl Place<'_> {
 mod tests {
     use super::*;
     use comem_protocol::ids::NodeId;
+    use comem_protocol::tuning::MsiTuning;
+
+    const MOST: u64 = MsiTuning::DEFAULT.ahead_units_max;
 
     #[test]
     fn misses_in_a_row_ask_for_more_and_never_beyond_the_grain() {
@@ -378,15 +378,19 @@ mod tests {
         let mut line = 100;
         let mut asked = Vec::new();
         for _ in 0..7 {
-            asked.push(units_ahead(unit(line)));
+            asked.push(units_ahead(MOST, unit(line)));
             line += 2 * (1 + asked[asked.len() - 1]);
         }
         assert_eq!(asked, [0, 1, 2, 4, 8, 16, 16]);
-        assert_eq!(units_ahead(unit(7)), 0, "elsewhere");
-        assert_eq!(units_ahead(unit(9)), 1);
+        assert_eq!(units_ahead(MOST, unit(7)), 0, "elsewhere");
+        assert_eq!(units_ahead(MOST, unit(9)), 1);
         let last = GRAIN_LINES as u64 - 4;
-        assert_eq!(units_ahead(unit(last - 2)), 0);
-        assert_eq!([units_ahead(unit(last)), units_ahead(unit(last + 4))], [1, 2], "one is left, then the next grain");
+        assert_eq!(units_ahead(MOST, unit(last - 2)), 0);
+        assert_eq!(
+            [units_ahead(MOST, unit(last)), units_ahead(MOST, unit(last + 4))],
+            [1, 2],
+            "one is left, then the next grain"
+        );
     }
 
     #[test]

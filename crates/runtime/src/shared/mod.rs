@@ -41,6 +41,7 @@ use comem_protocol::coherence::pages::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::sync::IntervalMark;
+use comem_protocol::tuning::Tuning;
 use heap::alloc::Allocator;
 use heap::heap_layout::Parts;
 use heap::table::Table;
@@ -147,6 +148,8 @@ pub(crate) struct Shared {
     pub(crate) last_close: AtomicU64,
     /// Copies that ended at the last acquires, to be fetched again if they were in use.
     pub(crate) invalidated: Mutex<Vec<Range<PageNo>>>,
+    /// The job's numbers.
+    pub(crate) tuning: Tuning,
     /// Which pages belong to which lock.
     working_sets: Mutex<consistency::lock_working_set::LockWorkingSets>,
     /// Whether barriers pass over pages that belong to locks.
@@ -182,8 +185,9 @@ impl Shared {
             }
             Some(place) => (Some(Views::new(config, &place, nodes)?), None, place.base),
         };
-        let twins = Twins::new();
+        let (twins, tuning) = (Twins::new(), config.tuning);
         Ok(Shared {
+            tuning,
             me,
             nodes,
             base,
@@ -201,24 +205,24 @@ impl Shared {
             intervals: Mutex::new(IntervalState::new(me, config.page_engine)),
             needs: Mutex::default(),
             home_queue: Mutex::new(HomeQueue::new()),
-            push_buffer: Mutex::default(),
-            migration: Mutex::new(Migration::default()),
+            push_buffer: Mutex::new(PushBuffer::new(tuning.notices)),
+            migration: Mutex::new(Migration::new(tuning.homes)),
             epoch: AtomicU32::new(0),
             arrived: AtomicUsize::new(0),
             gate: Mutex::new(0),
             awaiting: AtomicBool::new(false),
             claims: AtomicBool::new(false),
-            sync_phase: Mutex::default(),
+            sync_phase: Mutex::new(SyncPhase::new(&tuning.notices)),
             diff_waiters: Mutex::default(),
             active: Mutex::default(),
             closes: AtomicU64::new(IntervalMark::FIRST.0),
             sharing: Mutex::default(),
             putters_noted: Mutex::default(),
             putters_missed: AtomicU64::new(0),
-            scan_cost: Mutex::default(),
+            scan_cost: Mutex::new(ScanCost::new(tuning.cache)),
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),
-            working_sets: Mutex::default(),
+            working_sets: Mutex::new(consistency::lock_working_set::LockWorkingSets::new(tuning.working_set)),
             passes_over: AtomicBool::new(false),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: AtomicU64::new(cache_pages(config)),
@@ -226,7 +230,7 @@ impl Shared {
             home_quota: cache::home_quota::HomeQuota::default(),
             page_cache: cache::page_cache::PageCache::new(config.thread_slots + 1),
             units: Mutex::default(),
-            holds: consistency::msi_pages::Holds::new(config.thread_slots + 1),
+            holds: consistency::msi_pages::Holds::new(config.thread_slots + 1, tuning.msi),
         })
     }
 

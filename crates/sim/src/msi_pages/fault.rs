@@ -13,6 +13,7 @@ use comem_protocol::coherence::msi::{Begin, WriteBack};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::rules::Rule;
 use comem_protocol::time::Time;
+use comem_protocol::tuning::MsiTuning;
 use comem_protocol::wire::message::Want;
 
 /// How long a thread that waits for another's store computes before it looks again; each time twice as long, up to 64
@@ -61,6 +62,13 @@ pub(crate) struct Faulting {
     looks: u32,
     /// Requests whose answers come to the thread's own socket.
     pub(crate) outstanding: usize,
+}
+
+impl Faulting {
+    /// A thread in no fault.
+    pub(crate) fn new(tuning: MsiTuning) -> Faulting {
+        Faulting { grip: Residency::new(tuning), ..Faulting::default() }
+    }
 }
 
 impl Node {

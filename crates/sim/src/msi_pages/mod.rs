@@ -20,12 +20,14 @@ use self::fault::Faulting;
 use self::memory::Memory;
 use crate::node::Node;
 use crate::program::Shape;
+use crate::tuning;
 use comem_protocol::coherence::Permission;
 use comem_protocol::coherence::msi::Unit;
-use comem_protocol::coherence::msi::residency::HOLD;
+use comem_protocol::faults::Rng;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::rules::Rule;
 use comem_protocol::time::{Span, Time};
+use comem_protocol::tuning::{MsiTuning, Tuning};
 use std::collections::VecDeque;
 
 /// Who waits for a page that it has not asked for itself looks again after so long (the runtime's `Node::sleep`).
@@ -109,6 +111,8 @@ pub struct Paged {
     cached: usize,
     /// These, and some that are no longer: those that came first stand first.
     units: VecDeque<u32>,
+    /// How long units stay.
+    pub(crate) tuning: MsiTuning,
     /// What happened.
     pub(crate) tally: Tally,
 }
@@ -116,15 +120,20 @@ pub struct Paged {
 impl Paged {
     /// The pages of a node that nobody has touched.
     pub(crate) fn new(shape: Shape, paging: Paging, threads: usize, seed: u64) -> Paged {
+        let tuning = match paging.seed % 2 {
+            0 => MsiTuning::DEFAULT,
+            _ => tuning::drawn(&mut Rng::new(paging.seed), Tuning::DEFAULT).msi,
+        };
         Paged {
             paging,
             memory: Memory::new(shape, paging, threads, seed),
-            threads: vec![Faulting::default(); threads],
+            threads: vec![Faulting::new(tuning); threads],
             holds: vec![[None; 2]; threads],
             wanted: false,
             roused: false,
             cached: 0,
             units: VecDeque::new(),
+            tuning,
             tally: Tally::default(),
         }
     }
@@ -168,7 +177,7 @@ impl Paged {
             }
         }
         self.tally.expired += due.len() as u64;
-        (due, self.wanted.then_some(now + HOLD))
+        (due, self.wanted.then_some(now + self.tuning.residency()))
     }
 
     /// Puts a unit that thread `t` has pinned among those that it holds; `false` when it holds two already.

@@ -2,7 +2,7 @@
 
 use super::agenda::Schedule;
 use super::cluster::{self, Config, Outcome};
-use super::layout::Layout;
+use super::layout::{Layout, eager};
 use super::program::Programs;
 use crate::scenario::panicked;
 use crate::schedule::quiet;
@@ -10,6 +10,7 @@ use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::page_table::PrefetchPlan;
 use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
 use comem_protocol::ids::NodeId;
+use comem_protocol::tuning::Tuning;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ impl Ways {
             fetches_ahead: true,
             takes: self.takes,
             wants: false,
-            schedule: quiet(true),
+            tuning: Tuning { locks: quiet(true), ..eager() },
             closes_early: false,
             idles: false,
             compares: false,

@@ -4,7 +4,7 @@ use comem_protocol::coherence::pages::page_table::{ChunkLayout, PageTable, Prefe
 use comem_protocol::coherence::pages::region::{Homes, Region};
 use comem_protocol::coherence::pages::{PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
-use comem_protocol::lock_schedule::Tuning;
+use comem_protocol::tuning::{PageTuning, Tuning};
 use std::ops::Range;
 
 /// Where memory is and how it is kept, the same on every node.
@@ -37,8 +37,8 @@ pub struct Layout {
     pub takes: bool,
     /// Whether nodes request tokens that have left at any time, and not as a turn begins alone.
     pub wants: bool,
-    /// The numbers by which nodes schedule their locks.
-    pub schedule: Tuning,
+    /// The numbers by which nodes tune themselves.
+    pub tuning: Tuning,
     /// Whether nodes end intervals where nothing demands it, too.
     pub closes_early: bool,
     /// Whether pages are laid aside.
@@ -52,6 +52,11 @@ pub struct Layout {
     pub diffs_bytes: usize,
     /// Whether arrivals with more than a few notices are posted; else all are repeated until the barrier opens.
     pub posts_arrivals: bool,
+}
+
+/// The defaults, but for what runs as short as those of the simulator would never show.
+pub(crate) fn eager() -> Tuning {
+    Tuning { pages: PageTuning { write_prefetch_after: 1, ..PageTuning::DEFAULT }, ..Tuning::DEFAULT }
 }
 
 impl Layout {
@@ -80,6 +85,13 @@ impl Layout {
     }
 
     pub(super) fn chunks(&self, me: NodeId) -> Vec<PageTable> {
+        let pages = self.tuning.pages;
+        let tuning = PageTuning {
+            push: pages.push && self.pushes.is_some(),
+            push_after: self.pushes.unwrap_or(pages.push_after),
+            predicted_part: if self.compares { 0 } else { pages.predicted_part },
+            ..pages
+        };
         let mut chunks = Vec::new();
         for (region, write_detection) in &self.regions {
             let step = (self.chunk_pages / region.unit_pages()).max(1) * region.unit_pages();
@@ -92,13 +104,8 @@ impl Layout {
                     write_detection: *write_detection,
                     engine: region.engine,
                 };
-                let mut table = PageTable::new(me, shape, |page| region.home_of(page, self.nodes));
-                table.set_push_after(self.pushes.unwrap_or(u8::MAX));
-                table.set_group_after(1);
-                if self.compares {
-                    table.set_many(0);
-                }
-                chunks.push(table);
+                let table = PageTable::new(me, shape, |page| region.home_of(page, self.nodes));
+                chunks.push(table.tuned(tuning));
             }
         }
         chunks

@@ -2,15 +2,17 @@
 
 use super::cluster::{self, Config, Outcome};
 use super::frees;
-use super::layout::Layout;
+use super::layout::{Layout, eager};
 use super::program::{self, Kind, Maker};
 use crate::scenario::panicked;
 use crate::schedule;
+use crate::tuning;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::page_table::PrefetchPlan;
 use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
 use comem_protocol::faults::{FaultSpec, Rng};
 use comem_protocol::ids::NodeId;
+use comem_protocol::tuning::Tuning;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -33,6 +35,8 @@ pub struct Scenario {
     pub frees: bool,
     /// Whether requests for locks are deferred, by numbers that the seed draws.
     pub schedules: bool,
+    /// Whether half of the seeds draw the other numbers by which nodes tune themselves.
+    pub tunes: bool,
     /// Keep a line for everything that happens.
     pub trace: bool,
 }
@@ -60,6 +64,7 @@ impl Scenario {
             lone: false,
             frees: false,
             schedules: false,
+            tunes: true,
             trace: false,
         }
     }
@@ -108,7 +113,11 @@ impl Scenario {
         let mut layout = self.layout(rng);
         layout.takes = layout.memory.0 && seed % 2 == 1;
         layout.wants = seed.is_multiple_of(3);
-        layout.schedule =
+        let mut chance = Rng::new(seed ^ 0x7u64.rotate_right(8));
+        if self.tunes && chance.below(2) == 0 {
+            layout.tuning = tuning::drawn(&mut chance, layout.tuning);
+        }
+        layout.tuning.locks =
             if self.schedules { schedule::drawn(&mut Rng::new(seed ^ 0x70e2)) } else { schedule::quiet(layout.wants) };
         layout.all_found = seed % 3 == 1;
         layout.idles = seed.is_multiple_of(5);
@@ -171,7 +180,7 @@ impl Scenario {
             fetches_ahead: rng.below(2) == 0,
             takes: false,
             wants: false,
-            schedule: schedule::quiet(false),
+            tuning: Tuning { locks: schedule::quiet(false), ..eager() },
             closes_early: false,
             idles: false,
             compares: false,

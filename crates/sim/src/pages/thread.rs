@@ -437,7 +437,7 @@ impl Node {
                 Acquire::Held | Acquire::Taken => Some(self.goes_to(t, Phase::CatchUp)),
                 Acquire::Wait => {
                     // How long others go before it, where requests are deferred, is a matter of time.
-                    if self.pages.layout.schedule.longest_deferral() == Span(0) {
+                    if self.pages.layout.tuning.locks.longest_deferral() == Span(0) {
                         judge.waits(self.number(t), lock);
                     }
                     Some(self.sleeps_in(t, Phase::Lock))

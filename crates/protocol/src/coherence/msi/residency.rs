@@ -5,19 +5,21 @@
 //! both, or an instruction loads from one and stores to the other), and on a slow network the first is gone before the
 //! second is there; where all nodes do so at the same pace, none ever has both. So the time doubles with each further
 //! fault of one instruction on two units in turn, and is up to twice as long as that, on each node differently: one of
-//! them has both pages in the end.
+//! them has both pages in the end. It doubles a few times only: a thread that computes after its access, and faults
+//! nowhere, keeps its pages from others for as long.
 
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use crate::time::Span;
+use crate::tuning::MsiTuning;
 
-/// A granted unit stays at most so long while others want it, if it is the first or the second that its access faulted
-/// on.
-pub const HOLD: Span = Span::from_us(60);
-
-/// Times that it doubles: a thread that computes after its access, and faults nowhere, keeps its pages from others for
-/// as long.
-const DOUBLINGS_MAX: u32 = 6;
+impl MsiTuning {
+    /// A granted unit stays at most so long while others want it, if it is the first or the second that its access
+    /// faulted on.
+    pub fn residency(&self) -> Span {
+        Span::from_us(self.residency_us)
+    }
+}
 
 /// What a thread's last faults tell of the access that it is in.
 #[derive(Clone, Copy, Default, Debug)]
@@ -27,14 +29,20 @@ pub struct Residency {
     units: [Option<u32>; 2],
     /// Faults in a row on the unit before the last.
     turns: u32,
+    tuning: MsiTuning,
 }
 
 impl Residency {
+    /// Of a thread that has not faulted, by these numbers.
+    pub fn new(tuning: MsiTuning) -> Residency {
+        Residency { tuning, ..Residency::default() }
+    }
+
     /// An access faulted on a unit; `instruction` tells it from others of its thread (0: nothing does).
     pub fn faulted(&mut self, instruction: u64, unit: u32) {
         let [before, last] = self.units;
         if instruction != self.instruction || instruction == 0 {
-            *self = Residency { instruction, units: [None, Some(unit)], turns: 0 };
+            *self = Residency { instruction, units: [None, Some(unit)], turns: 0, ..*self };
         } else if last != Some(unit) {
             self.turns = if before == Some(unit) { self.turns + 1 } else { 0 };
             self.units = [last, Some(unit)];
@@ -45,9 +53,9 @@ impl Residency {
     #[must_use]
     pub fn hold(&self, me: NodeId) -> Span {
         if self.turns == 0 || !Rule::HoldsGrow.on() {
-            return HOLD;
+            return self.tuning.residency();
         }
-        let grown = HOLD.0 << self.turns.min(DOUBLINGS_MAX);
+        let grown = self.tuning.residency().0 << self.turns.min(self.tuning.residency_doublings_max);
         // Any number will do that differs between nodes, and on one from turn to turn.
         let differs = (u64::from(me.0) * 64 + u64::from(self.turns)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
         Span(grown + grown * differs / 1024)
@@ -71,7 +79,8 @@ mod tests {
     fn it_doubles_with_each_fault_of_one_access_on_two_units_in_turn() {
         let many: Vec<_> = (0..40).map(|at| (7, at % 2)).collect();
         for (at, hold) in holds(&many).into_iter().enumerate() {
-            let least = 60 << at.saturating_sub(1).min(DOUBLINGS_MAX as usize);
+            let doublings = MsiTuning::default().residency_doublings_max;
+            let least = 60 << at.saturating_sub(1).min(doublings as usize);
             assert!((least..2 * least).contains(&hold), "{hold} us after {at} faults");
         }
         let mut grip = Residency::default();

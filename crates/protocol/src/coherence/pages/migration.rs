@@ -16,15 +16,8 @@ use super::{PageNo, push_range};
 use crate::hash_map::NumberMap;
 use crate::ids::NodeId;
 use crate::rules::Rule;
+use crate::tuning::HomeTuning;
 use std::ops::Range;
-
-/// For so many epochs after several nodes wrote a unit it is contested.
-const CONTESTED_EPOCHS: u32 = 8;
-/// Pages so close to each other have the same keeper where they have the same writers: neighbours are mapped and asked
-/// for together.
-const SAME_KEEPER_PAGES: u32 = 16;
-/// When so many units are remembered, those are forgotten whose time is over.
-const REMEMBERED_MAX: usize = 1 << 16;
 
 /// One entry's word about one unit. Sorted, all that is said of a unit stands together, the last word of its last
 /// writer at the end.
@@ -48,9 +41,9 @@ struct Contested {
 }
 
 impl Contested {
-    /// Whether the unit is contested still in this epoch.
-    fn lasts(&self, epoch: u32) -> bool {
-        self.until.wrapping_sub(epoch) <= CONTESTED_EPOCHS
+    /// Whether the unit, which was contested for so many epochs, is contested still in this one.
+    fn lasts(&self, contested_epochs: u32, epoch: u32) -> bool {
+        self.until.wrapping_sub(epoch) <= contested_epochs
     }
 }
 
@@ -59,9 +52,15 @@ impl Contested {
 pub struct Migration {
     /// By the unit's first page.
     contested: NumberMap<PageNo, Contested>,
+    tuning: HomeTuning,
 }
 
 impl Migration {
+    /// Decides by these numbers.
+    pub fn new(tuning: HomeTuning) -> Migration {
+        Migration { tuning, ..Migration::default() }
+    }
+
     /// From the entries of all nodes at the barrier that ends `epoch`: which pages (whole units) migrate, and the node
     /// that becomes their home. `unit_of` gives the unit around a page, `None` where homes stay.
     pub fn decide(
@@ -93,29 +92,35 @@ impl Migration {
                 _ => moves.push((pages, last.writer)),
             }
         }
-        if self.contested.len() > REMEMBERED_MAX {
-            self.contested.retain(|_, contested| contested.lasts(epoch));
+        if self.contested.len() > self.tuning.contested_units_max {
+            let epochs = self.tuning.contested_epochs;
+            self.contested.retain(|_, contested| contested.lasts(epochs, epoch));
         }
         moves
     }
 
     /// Several nodes wrote the unit, as these words say in their order. It keeps the keeper that it has.
     fn contest(&mut self, epoch: u32, words: &[Written], page: PageNo) {
-        let until = epoch.wrapping_add(CONTESTED_EPOCHS);
-        if let Some(contested) = self.contested.get_mut(&page).filter(|contested| contested.lasts(epoch)) {
+        if !self.tuning.keeper {
+            return;
+        }
+        let epochs = self.tuning.contested_epochs;
+        let until = epoch.wrapping_add(epochs);
+        if let Some(contested) = self.contested.get_mut(&page).filter(|contested| contested.lasts(epochs, epoch)) {
             contested.until = until;
             return;
         }
         let writers: Vec<NodeId> = words.chunk_by(|a, b| a.writer == b.writer).map(|words| words[0].writer).collect();
         // Rows are often powers of two apart: no power of two may give all of them to one node.
-        let place = (page / SAME_KEEPER_PAGES).wrapping_mul(0x9E37_79B1) >> 16;
+        let place = (page / self.tuning.same_keeper_pages).wrapping_mul(0x9E37_79B1) >> 16;
         let keeper = writers[place as usize % writers.len()];
         self.contested.insert(page, Contested { until, keeper });
     }
 
     /// Whether the only writer of a unit may become its home.
     fn may_have(&self, writer: NodeId, page: PageNo, epoch: u32) -> bool {
-        self.contested.get(&page).is_none_or(|contested| !contested.lasts(epoch) || writer == contested.keeper)
+        let free = |contested: &Contested| !contested.lasts(self.tuning.contested_epochs, epoch);
+        self.contested.get(&page).is_none_or(|contested| free(contested) || writer == contested.keeper)
     }
 }
 
@@ -218,14 +223,15 @@ mod tests {
     fn what_several_nodes_wrote_goes_to_none_but_its_keeper_for_some_epochs() {
         let both = [entry(1, 1, 0, &[(0..2, true)]), entry(2, 1, 0, &[(0..2, true)])];
         let one = |writer| [entry(writer, 2, 0, &[(0..4, true)])];
-        for first in [1, u32::MAX - CONTESTED_EPOCHS - 1, u32::MAX - 1, u32::MAX] {
+        let epochs = HomeTuning::default().contested_epochs;
+        for first in [1, u32::MAX - epochs - 1, u32::MAX - 1, u32::MAX] {
             let (mut migration, at) = (Migration::default(), |later| first.wrapping_add(later));
             assert_eq!(decided_at(&mut migration, first, &both), []);
             let keeper = (1..3).find(|node| decided_at(&mut migration.clone(), at(1), &one(*node)) == [(0..4, *node)]);
             let other = 3 - keeper.expect("a keeper among the writers");
             assert_eq!(decided_at(&mut migration, at(1), &one(other)), [(2..4, other)]);
-            assert_eq!(decided_at(&mut migration, at(CONTESTED_EPOCHS), &one(other)), [(2..4, other)]);
-            assert_eq!(decided_at(&mut migration, at(CONTESTED_EPOCHS + 1), &one(other)), [(0..4, other)]);
+            assert_eq!(decided_at(&mut migration, at(epochs), &one(other)), [(2..4, other)]);
+            assert_eq!(decided_at(&mut migration, at(epochs + 1), &one(other)), [(0..4, other)]);
         }
     }
 

@@ -30,6 +30,7 @@ use super::wire::Runs;
 use super::{ByteMarks, CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, push_range};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
+use crate::tuning::PageTuning;
 use batch_protect::{BatchProtection, PROTECTED_WITH_NEIGHBOUR};
 use push_predictor::Reader;
 use small_lists::SmallLists;
@@ -54,12 +55,6 @@ mod untrack_idle;
 mod update_in_place;
 mod write_predictor;
 mod write_prefetch;
-
-/// Twins of pages that come in longer runs are not looked at soon.
-pub const FEW_PAGES: u32 = 8;
-
-/// So many units before a written one are looked at, at most, to see whether those behind will be written too.
-const UNITS_BEFORE_MAX: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum State {
@@ -280,26 +275,21 @@ pub struct PageTable {
     gained: i64,
     /// Who reads what is written here, by unit.
     readers: SmallLists<Reader>,
-    /// After so many questions in a row a reader is sent a unit unasked.
-    push_after: u8,
     /// How often units were sent in vain of late.
     unused_pushes: u8,
     /// Home pages whose notes may be left, by unit; empty as long as there was none.
     write_history: Vec<WriteHistory>,
     /// Whether the close under way has seen notes of many pages.
     many_seen: bool,
-    /// Such a part of the chunk is many, as its inverse.
-    many: u32,
     /// How many writes to copies that ended have met those that were written before, in epoch `returned_in`.
     returned: u8,
     returned_in: u8,
-    /// From so many on, they come with others, where not all of the last were of use.
-    group_after: u8,
     /// How many pages are still to come of such.
     grouped: u32,
     group_outcome: write_prefetch::GroupOutcome,
     /// What is protected along with others.
     batch_protection: BatchProtection,
+    tuning: PageTuning,
 }
 
 impl PageTable {
@@ -338,18 +328,23 @@ impl PageTable {
             offered: 0,
             gained: 0,
             readers: SmallLists::default(),
-            push_after: push_predictor::PUSH_AFTER,
             unused_pushes: 0,
             write_history: Vec::new(),
             many_seen: false,
-            many: write_predictor::MANY_PAGES_PART,
             returned: 0,
             returned_in: 0,
-            group_after: write_prefetch::GROUP_AFTER,
             grouped: 0,
             group_outcome: write_prefetch::GroupOutcome::default(),
             batch_protection: BatchProtection::default(),
+            tuning: PageTuning::default(),
         }
+    }
+
+    /// The same table with these numbers instead of their defaults.
+    #[must_use]
+    pub fn tuned(mut self, tuning: PageTuning) -> PageTable {
+        self.tuning = tuning;
+        self
     }
 
     /// The chunk's shape.
@@ -469,7 +464,7 @@ impl PageTable {
             State::Invalid | State::Unclaimed => {
                 let used = &mut self.units[unit];
                 used.credit = used.trust;
-                used.trust = (used.trust * 2).clamp(1, 64);
+                used.trust = (used.trust * 2).clamp(1, self.tuning.trust_max);
                 self.distrust(cx, unit);
                 self.units[unit].set(WRITE_FETCH, access == Access::Write);
                 if self.predicts_group_write(cx, unit, access, plan) {
@@ -553,12 +548,17 @@ impl PageTable {
     /// How many units to fetch for a write, the faulting one included: where a thread writes to more places in turn
     /// than its memory of streams holds (a sort by digits), as many again as are in use before it.
     fn as_many_as_before(&self, unit: usize, plan: PrefetchPlan) -> usize {
-        if plan.units > 1 || plan.known == 1 || self.layout.first_touch == FirstTouch::Always {
+        if !self.tuning.extend_writes
+            || plan.units > 1
+            || plan.known == 1
+            || self.layout.first_touch == FirstTouch::Always
+        {
             return plan.units;
         }
         let claims = self.claims(unit, plan);
         let here = |u: &&Unit| matches!(u.state, State::Valid | State::Fetching) || (claims && u.has(MAPPED));
-        1 + self.units[..unit].iter().rev().take(UNITS_BEFORE_MAX).take_while(here).count()
+        let before = self.units[..unit].iter().rev().take(self.tuning.extend_writes_units_max);
+        1 + before.take_while(here).count()
     }
 
     /// Begins to fetch what a thread will probably touch next, before it does; `None` when it is here or on its way.
@@ -597,7 +597,9 @@ impl PageTable {
             let at = |page: PageNo| (page - pages.start) as usize * PAGE_BYTES;
             &bytes[at(run.start)..at(run.end)]
         };
-        let many = pages.end - pages.start > FEW_PAGES || self.grouped > FEW_PAGES;
+        // Twins of pages that come in longer runs are not looked at soon.
+        let few = self.tuning.few_pages;
+        let many = pages.end - pages.start > few || self.grouped > few;
         self.grouped = self.grouped.saturating_sub(pages.end - pages.start);
         // What never was here, and what has memory here already.
         let (mut fresh, mut held) = (Runs::new(), Runs::new());

@@ -39,7 +39,7 @@ use crate::wire::bytes::{Put, Reader, WireError};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most pages that come with a token.
+/// Most pages that can come with a token.
 pub const PIGGYBACK_PAGES_MAX: u32 = 8;
 
 /// Where a vector would begin: no vector has so many numbers.
@@ -210,16 +210,21 @@ pub fn detach(
 }
 
 /// The pages that an acquirer would fetch again, of those of a critical section, and has not got: as many whole units
-/// as a token carries.
+/// as a token may carry.
 pub fn prefetch_hint(state: &mut impl PageState, section: &[Range<PageNo>]) -> PrefetchHint {
     let (mut hint, mut none) = (PrefetchHint::default(), Outbox::new());
+    let tuning = state.tuning().notices;
+    let most = if tuning.piggyback { tuning.piggyback_pages_max.min(PIGGYBACK_PAGES_MAX) } else { 0 };
+    if most == 0 {
+        return hint;
+    }
     for run in section {
         let mut at = run.start;
         while at < run.end {
             let looked = state.page_table(at, &mut none, |table, _| (table.unit_of(at), table.would_fetch(at)));
             let Some((unit, valid)) = looked else { break };
             at = unit.end;
-            if hint.pages() + (unit.end - unit.start) > PIGGYBACK_PAGES_MAX {
+            if hint.pages() + (unit.end - unit.start) > most {
                 return hint;
             }
             // What another node holds of new memory may be of what was there before.

@@ -23,17 +23,11 @@ use super::wire::{Entry, PUSH_PAGES_MAX, Push, Runs};
 use super::{PAGE_BYTES, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
+use crate::tuning::NoticeTuning;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Most pages that are kept for a barrier that has not opened.
-const COMING_PAGES_MAX: usize = 1024;
-/// Most runs of new memory that are told apart.
-const ALLOCATED_MAX: usize = 256;
-/// What was not used for so many epochs is given up.
-const AGE_MAX: u32 = 8;
 
 /// A message for a barrier that is not open yet.
 #[derive(Clone, Debug)]
@@ -91,9 +85,15 @@ pub struct PushBuffer {
     unused: BTreeMap<NodeId, Vec<PageNo>>,
     /// What was allocated in this epoch: what homes send of it may be of memory that was there before.
     allocated: Vec<Range<PageNo>>,
+    tuning: NoticeTuning,
 }
 
 impl PushBuffer {
+    /// An empty one, bounded by these numbers.
+    pub fn new(tuning: NoticeTuning) -> PushBuffer {
+        PushBuffer { tuning, ..PushBuffer::default() }
+    }
+
     /// Whether nothing can be used.
     pub fn is_empty(&self) -> bool {
         self.here.is_empty()
@@ -106,7 +106,7 @@ impl PushBuffer {
         let next = self.epoch.wrapping_add(1);
         let barrier = if Rule::PushesAreForOneBarrier.on() { push.epoch } else { self.epoch };
         let pages: usize = self.coming.values().map(|c| c.bytes.len() / PAGE_BYTES).sum();
-        let room = pages + bytes.len() / PAGE_BYTES <= COMING_PAGES_MAX;
+        let room = pages + bytes.len() / PAGE_BYTES <= self.tuning.coming_pages_max;
         if (barrier == self.epoch || barrier == next) && room && !self.coming.contains_key(&(barrier, from)) {
             self.coming.insert((barrier, from), Coming { push, bytes: Arc::new(bytes.to_vec()) });
         }
@@ -123,7 +123,8 @@ impl PushBuffer {
             for entry in entries.clone() {
                 entry.groups.iter().flat_map(|g| &g.runs).for_each(|(run, _)| self.void(run));
             }
-            let old = |kept: &Kept| epoch.wrapping_sub(kept.epoch) > AGE_MAX;
+            let most = self.tuning.unused_epochs_max;
+            let old = |kept: &Kept| epoch.wrapping_sub(kept.epoch) > most;
             let old: Vec<PageNo> = self.here.iter().filter(|(_, kept)| old(kept)).map(|(page, _)| *page).collect();
             old.into_iter().for_each(|page| self.void(&(page..page + 1)));
         }
@@ -199,7 +200,7 @@ impl PushBuffer {
     pub fn on_allocation(&mut self, pages: Range<PageNo>) {
         self.void(&pages);
         push_range(&mut self.allocated, pages);
-        if self.allocated.len() > ALLOCATED_MAX {
+        if self.allocated.len() > self.tuning.allocated_runs_max {
             // Without barriers the list would grow for ever.
             let start = self.allocated.iter().map(|run| run.start).min().unwrap_or_default();
             let end = self.allocated.iter().map(|run| run.end).max().unwrap_or_default();

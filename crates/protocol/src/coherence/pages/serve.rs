@@ -3,7 +3,7 @@
 
 use super::atomic::{Answer, Request};
 use super::home_queue::HomeQueue;
-use super::page_table::{FEW_PAGES, PageTable};
+use super::page_table::PageTable;
 use super::push::{PushBuffer, PushedPages, Pushes};
 use super::wire::{DiffsHead, Fetch, Pages, Push, Runs, parts, put_unused, take_unused};
 use super::{Context, PAGE_BYTES, PageNo};
@@ -11,6 +11,7 @@ use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
 use crate::outbox::{Outbox, Target};
 use crate::rules::Rule;
+use crate::tuning::Tuning;
 use crate::wire::message::{Message, Ticket};
 use std::ops::Range;
 
@@ -57,6 +58,8 @@ pub trait PageState {
     fn push_buffer<R>(&mut self, _step: impl FnOnce(&mut PushBuffer) -> R) -> Option<R> {
         None
     }
+    /// The job's numbers.
+    fn tuning(&self) -> &Tuning;
     /// Another node's memory of pages, where this node can read it; asked for only if this node said so in its fetch.
     fn memory_of(&mut self, _home: NodeId, _pages: &Range<PageNo>) -> Option<&'static [u8]> {
         None
@@ -96,7 +99,7 @@ pub fn on_fetch(state: &mut impl PageState, ticket: Ticket, body: &[u8], out: &m
 /// happened.
 fn answer_few(state: &mut impl PageState, ticket: Ticket, fetch: &Fetch, out: &mut Outbox) -> bool {
     let [run] = &fetch.runs[..] else { return false };
-    if fetch.direct || fetch.claim || run.len() > FEW_PAGES as usize {
+    if fetch.direct || fetch.claim || run.len() > state.tuning().pages.few_pages as usize {
         return false;
     }
     state.look_ahead(run);

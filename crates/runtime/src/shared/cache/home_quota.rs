@@ -13,15 +13,9 @@ use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::Outbox;
+use comem_protocol::tuning::HomeTuning;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-
-/// A look at what others have claimed is worth another one as soon as that is used up, if it found so many pages. Else
-/// it is after so many refusals,
-const WORTH_A_LOOK: u32 = 32;
-/// and after twice as many each time, up to so many: who goes through more memory than its cache holds is refused at
-/// each fault.
-const REFUSALS_BETWEEN_LOOKS_MAX: u32 = 1 << 16;
 
 /// The homes that came to this node.
 #[derive(Debug, Default)]
@@ -42,11 +36,14 @@ impl HomeQuota {
         self.pages.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// A look has found so many pages.
-    fn found(&self, pages: u64) {
-        let longer =
-            self.paused.load(Ordering::Relaxed).saturating_mul(2).clamp(WORTH_A_LOOK, REFUSALS_BETWEEN_LOOKS_MAX);
-        let pause = if pages >= u64::from(WORTH_A_LOOK) { 0 } else { longer };
+    /// A look has found so many pages. If they were many, another one is worth it as soon as they are used up. Else it
+    /// is after some refusals, and after twice as many each time: who goes through more memory than its cache holds is
+    /// refused at each fault.
+    fn found(&self, tuning: &HomeTuning, pages: u64) {
+        let least = tuning.claims_worth_a_look;
+        let longer = self.paused.load(Ordering::Relaxed).saturating_mul(2).max(least);
+        let longer = longer.min(tuning.refusals_between_looks_max);
+        let pause = if pages >= u64::from(least) { 0 } else { longer };
         self.paused.store(pause, Ordering::Relaxed);
         self.pause.store(pause, Ordering::Relaxed);
     }
@@ -108,7 +105,7 @@ impl Node {
         for first in shared.claimed_chunks(directory) {
             self.page_step(slot, first, out, |chunk, cx| chunk.collect_remote_claims(cx));
         }
-        shared.home_quota.found(before.saturating_sub(shared.home_quota.pages()));
+        shared.home_quota.found(&shared.tuning.homes, before.saturating_sub(shared.home_quota.pages()));
     }
 
     /// Whether more pages may have their home here than by the layout of their regions.
@@ -125,7 +122,7 @@ impl Thread {
     /// not migrate, nobody gets it for having set it up for others.
     pub(in crate::shared) fn may_claim(&self, shared: &Shared, homes: &Homes) -> bool {
         let may = match homes {
-            Homes::Automatic => self.home().config.migration,
+            Homes::Automatic => self.home().config.migration && shared.tuning.homes.first_touch,
             Homes::Claimed => shared.claims.load(Ordering::Relaxed),
             _ => false,
         };
@@ -143,18 +140,18 @@ mod tests {
         let gained = HomeQuota::default();
         assert!(gained.is_due(1), "another epoch");
         for pause in [32, 64, 128] {
-            gained.found(0);
+            gained.found(&HomeTuning::DEFAULT, 0);
             assert_eq!((0..pause).filter(|_| gained.is_due(1)).count(), 0);
             assert!(gained.is_due(1));
         }
         assert!(gained.is_due(2) && gained.is_due(2));
-        gained.found(31);
+        gained.found(&HomeTuning::DEFAULT, 31);
         assert!(gained.is_due(3) && !gained.is_due(3), "another epoch in a pause");
-        gained.found(32);
+        gained.found(&HomeTuning::DEFAULT, 32);
         assert!(gained.is_due(3));
-        gained.found(0);
+        gained.found(&HomeTuning::DEFAULT, 0);
         assert_eq!((0..=32).filter(|_| gained.is_due(3)).count(), 1, "short again");
-        (0..40).for_each(|_| gained.found(0));
-        assert_eq!(gained.pause.load(Ordering::Relaxed), REFUSALS_BETWEEN_LOOKS_MAX);
+        (0..40).for_each(|_| gained.found(&HomeTuning::DEFAULT, 0));
+        assert_eq!(gained.pause.load(Ordering::Relaxed), HomeTuning::DEFAULT.refusals_between_looks_max);
     }
 }

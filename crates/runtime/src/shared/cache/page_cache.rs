@@ -36,10 +36,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Units that one instruction may need: two operands, each across a boundary.
 const UNITS_OF_INSTRUCTION: usize = 4;
 
-/// What is fetched ahead takes such a part of the cache at most, given as its inverse, once copies in use have to go
-/// for it.
-const PREFETCH_PART: u64 = 8;
-
 /// Which copies of a chunk go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Which {
@@ -169,7 +165,7 @@ impl Shared {
             return None;
         }
         crowded.store(left - 1, Ordering::Relaxed);
-        Some(self.cache_pages_max.load(Ordering::Relaxed) / PREFETCH_PART)
+        Some(self.cache_pages_max.load(Ordering::Relaxed) / self.tuning.cache.prefetch_part)
     }
 
     /// Whether a page of this region has its home at another node.

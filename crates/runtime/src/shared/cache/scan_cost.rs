@@ -8,24 +8,11 @@
 //! long.
 
 use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::tuning::CacheTuning;
 use std::ops::Range;
 
 /// Stretches that are followed at a time.
 const STRETCHES_FOLLOWED: usize = 1024;
-/// What a look costs, in nanoseconds, ...
-const LOOK: u64 = 900;
-/// ... and so much more for each page.
-const LOOK_PAGE: u64 = 5;
-/// What it costs to untrack a stretch and have a page of it back, in nanoseconds, ...
-const RETURN: u64 = 9_000;
-/// ... and so much more for each page: they come back by ones or by sixteens, some of them.
-const RETURN_PAGE: u64 = 140;
-/// A stretch is untracked at the earliest when its looks have cost so many quarters of its return, ...
-const QUARTERS_MIN: u32 = 1;
-/// ... the first time when they have cost so many, ...
-const QUARTERS: u32 = 4;
-/// ... and at the latest when they have cost so many.
-const QUARTERS_MAX: u32 = 1024;
 
 /// Longer stretches are followed in parts, cut at its multiples.
 const PART: PageNo = 512;
@@ -42,25 +29,27 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn new((first, end): (PageNo, PageNo)) -> Stretch {
-        Stretch { pages: (first, end), quarters: QUARTERS, ..Stretch::default() }
+    fn new(tuning: &CacheTuning, (first, end): (PageNo, PageNo)) -> Stretch {
+        Stretch { pages: (first, end), quarters: tuning.quarters, ..Stretch::default() }
     }
 
-    fn cost_of_return(&self) -> u64 {
-        RETURN + u64::from(self.pages.1 - self.pages.0) * RETURN_PAGE
+    /// In nanoseconds. Pages come back by ones or by sixteens, some of them.
+    fn cost_of_return(&self, tuning: &CacheTuning) -> u64 {
+        tuning.return_ns + u64::from(self.pages.1 - self.pages.0) * tuning.return_page_ns
     }
 
     /// The next look is in this close: if it was untracked, that has paid or has not.
-    fn is_looked_at(&mut self, close: u32) {
+    fn is_looked_at(&mut self, tuning: &CacheTuning, close: u32) {
         let Some((cost, untracked)) = self.untracked.take() else { return };
-        let paid = cost * u64::from(close.wrapping_sub(untracked)) >= self.cost_of_return();
-        self.quarters = if paid { self.quarters / 2 } else { self.quarters * 2 }.clamp(QUARTERS_MIN, QUARTERS_MAX);
+        let paid = cost * u64::from(close.wrapping_sub(untracked)) >= self.cost_of_return(tuning);
+        let quarters = if paid { self.quarters / 2 } else { self.quarters.saturating_mul(2) };
+        self.quarters = quarters.min(tuning.quarters_max).max(tuning.quarters_min);
     }
 
     /// A look in this close, which cost so much, has found nothing; says whether it is time to untrack it.
-    fn costs_more_than_return(&mut self, cost: u64, close: u32) -> bool {
+    fn costs_more_than_return(&mut self, tuning: &CacheTuning, cost: u64, close: u32) -> bool {
         self.spent += cost;
-        let scan_cost = self.spent * 4 >= self.cost_of_return() * u64::from(self.quarters);
+        let scan_cost = self.spent * 4 >= self.cost_of_return(tuning) * u64::from(self.quarters);
         if scan_cost {
             (self.spent, self.untracked) = (0, Some((cost, close)));
         }
@@ -72,15 +61,21 @@ impl Stretch {
 #[derive(Debug)]
 pub(crate) struct ScanCost {
     stretches: Box<[Stretch; STRETCHES_FOLLOWED]>,
+    tuning: CacheTuning,
 }
 
 impl Default for ScanCost {
     fn default() -> ScanCost {
-        ScanCost { stretches: Box::new([Stretch::default(); STRETCHES_FOLLOWED]) }
+        ScanCost::new(CacheTuning::DEFAULT)
     }
 }
 
 impl ScanCost {
+    /// Counts by these numbers.
+    pub(crate) fn new(tuning: CacheTuning) -> ScanCost {
+        ScanCost { stretches: Box::new([Stretch::default(); STRETCHES_FOLLOWED]), tuning }
+    }
+
     /// A stretch was looked at in this close (they are counted), and so much was found in it. What it is time to
     /// untrack goes to `untracked`.
     pub(crate) fn looked(
@@ -90,12 +85,15 @@ impl ScanCost {
         close: u32,
         untracked: &mut Vec<Range<PageNo>>,
     ) {
-        let (mut first, mut call) = (pages.start, LOOK);
+        if !self.tuning.scan_cost {
+            return;
+        }
+        let (mut first, mut call) = (pages.start, self.tuning.look_ns);
         while first < pages.end {
             let long = pages.end - pages.start > PART;
             let end = if long { pages.end.min((first / PART + 1) * PART) } else { pages.end };
             let found = found.iter().any(|run| run.start < end && first < run.end);
-            let cost = std::mem::take(&mut call) + u64::from(end - first) * LOOK_PAGE;
+            let cost = std::mem::take(&mut call) + u64::from(end - first) * self.tuning.look_page_ns;
             if self.part((first, end), found, cost, close) {
                 untracked.push(first..end);
             }
@@ -106,14 +104,14 @@ impl ScanCost {
     fn part(&mut self, pages: (PageNo, PageNo), found: bool, cost: u64, close: u32) -> bool {
         let this = &mut self.stretches[(pages.0.wrapping_mul(0x9e37_79b9) >> 16) as usize % STRETCHES_FOLLOWED];
         if this.quarters == 0 || this.pages.0 != pages.0 {
-            *this = Stretch::new(pages);
+            *this = Stretch::new(&self.tuning, pages);
         }
-        this.is_looked_at(close);
+        this.is_looked_at(&self.tuning, close);
         if found || this.pages != pages {
             (this.pages, this.spent) = (pages, 0);
             return false;
         }
-        this.costs_more_than_return(cost, close)
+        this.costs_more_than_return(&self.tuning, cost, close)
     }
 }
 

@@ -19,19 +19,9 @@
 use comem_protocol::coherence::pages::piggyback::PIGGYBACK_PAGES_MAX;
 use comem_protocol::coherence::pages::{PageNo, push_range};
 use comem_protocol::ids::LockId;
+use comem_protocol::tuning::WorkingSetTuning;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-/// Pages that are followed; more are nobody's.
-const PAGES_MAX: usize = 4096;
-
-/// Locks of which it is remembered what their acquires fetched.
-const LOCKS_MAX: usize = 1024;
-
-/// From this score on, a page belongs to its lock.
-const SURE: u8 = 2;
-/// The highest score.
-const SUREST: u8 = 6;
 
 /// What the last barrier that ended a page has done about it, as long as nobody knows what came of that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,14 +44,14 @@ impl Guard {
         Guard { lock, score: 1, done: None, unused: 0 }
     }
 
-    fn is_sure(&self) -> bool {
-        self.score >= SURE
+    fn is_sure(&self, tuning: &WorkingSetTuning) -> bool {
+        self.score >= tuning.sure_score
     }
 
     /// Whether the next barrier that ends the page had better not fetch it.
-    fn is_mostly_unused(&self) -> bool {
+    fn is_mostly_unused(&self, tuning: &WorkingSetTuning) -> bool {
         const TWO_AND_FOUR_AGO: u8 = 0b1010;
-        self.is_sure() && self.unused & TWO_AND_FOUR_AGO == TWO_AND_FOUR_AGO
+        tuning.pass_over && self.is_sure(tuning) && self.unused & TWO_AND_FOUR_AGO == TWO_AND_FOUR_AGO
     }
 }
 
@@ -80,16 +70,26 @@ pub(crate) struct LockWorkingSets {
     passed: Vec<PageNo>,
     /// The pages of which it is not known what came of what the last barrier did; and some of which it is.
     undecided: Vec<PageNo>,
+    tuning: WorkingSetTuning,
 }
 
 impl LockWorkingSets {
+    /// Nothing is known yet.
+    pub(crate) fn new(tuning: WorkingSetTuning) -> LockWorkingSets {
+        LockWorkingSets { tuning, ..LockWorkingSets::default() }
+    }
+
     /// These pages were written in the interval that ended because the lock's token left.
     pub(in crate::shared) fn written_under(&mut self, lock: LockId, pages: Range<PageNo>) {
+        if !self.tuning.follow {
+            return;
+        }
+        let tuning = self.tuning;
         for page in pages {
             let next = match self.guards.get(&page) {
-                None if self.guards.len() >= PAGES_MAX => continue,
+                None if self.guards.len() >= tuning.pages_max => continue,
                 Some(guard) if guard.lock == lock && guard.score > 0 => {
-                    Guard { score: (guard.score + 2).min(SUREST), ..*guard }
+                    Guard { score: (guard.score + 2).min(tuning.score_max), ..*guard }
                 }
                 Some(guard) if guard.score > 1 => Guard { score: guard.score - 1, ..*guard },
                 _ => Guard::new(lock),
@@ -101,7 +101,7 @@ impl LockWorkingSets {
     fn set(&mut self, page: PageNo, next: Guard) {
         let before = self.guard_of(page);
         self.guards.insert(page, next);
-        if next.is_mostly_unused() {
+        if next.is_mostly_unused(&self.tuning) {
             self.unused.insert(page);
         } else {
             self.unused.remove(&page);
@@ -132,7 +132,7 @@ impl LockWorkingSets {
 
     /// The lock to which a page belongs.
     pub(in crate::shared) fn guard_of(&self, page: PageNo) -> Option<LockId> {
-        self.guards.get(&page).filter(|guard| guard.is_sure()).map(|guard| guard.lock)
+        self.guards.get(&page).filter(|guard| guard.is_sure(&self.tuning)).map(|guard| guard.lock)
     }
 
     /// The pages that an acquire of this lock will probably fetch, in order: the lock's own, and those that the last
@@ -145,7 +145,7 @@ impl LockWorkingSets {
     /// An acquire of this lock fetches these pages.
     pub(in crate::shared) fn fetches(&mut self, lock: LockId, pages: &[Range<PageNo>]) {
         let few = pages.iter().map(|run| run.end - run.start).sum::<PageNo>() <= PIGGYBACK_PAGES_MAX;
-        if few && (self.fetched.len() < LOCKS_MAX || self.fetched.contains_key(&lock)) {
+        if few && (self.fetched.len() < self.tuning.locks_max || self.fetched.contains_key(&lock)) {
             self.fetched.insert(lock, pages.to_vec());
         } else {
             self.fetched.remove(&lock);
@@ -193,12 +193,12 @@ impl LockWorkingSets {
         };
         let mut wanted: Vec<Range<PageNo>> = Vec::new();
         for page in in_order([before, ended.clone()].concat()).into_iter().flatten() {
-            let sure = self.guards.get(&page).copied().filter(Guard::is_sure);
+            let sure = self.guards.get(&page).copied().filter(|guard| guard.is_sure(&self.tuning));
             // What was not passed over when it ended may have stayed mapped: it must be fetched.
             let over = if is_new(&page) {
                 passed.binary_search(&page).is_ok()
             } else {
-                sure.is_some_and(|guard| guard.is_mostly_unused())
+                sure.is_some_and(|guard| guard.is_mostly_unused(&self.tuning))
             };
             push_range(if over { &mut self.put_off } else { &mut wanted }, page..page + 1);
             if let Some(guard) = sure {
@@ -206,7 +206,7 @@ impl LockWorkingSets {
                 self.set(page, Guard { done: Some(if over { Done::PassedOver } else { Done::Fetched }), ..guard });
             }
         }
-        if self.undecided.len() > PAGES_MAX {
+        if self.undecided.len() > self.tuning.pages_max {
             // Acquires without a lock, and no barrier since.
             self.undecided.sort_unstable();
             self.undecided.dedup();
@@ -236,7 +236,7 @@ impl LockWorkingSets {
             self.record_write(page, Done::PassedOver, true);
             wanted.push(page..page + 1);
         }
-        if self.put_off.len() > PAGES_MAX {
+        if self.put_off.len() > self.tuning.pages_max {
             self.put_off = in_order(std::mem::take(&mut self.put_off));
         }
         in_order(wanted)
@@ -359,8 +359,9 @@ mod tests {
         assert_eq!((sections.expected(A), sections.expected(B)), (vec![4..7, 9..10], vec![]));
         sections.fetches(A, &[20..20 + PIGGYBACK_PAGES_MAX + 1]);
         assert_eq!(sections.expected(A), [4..6], "neither the many nor what came before them");
-        (0..LOCKS_MAX as u64 + 2).for_each(|lock| sections.fetches(LockId(100 + lock), &[1..2]));
-        assert_eq!(sections.fetched.len(), LOCKS_MAX);
+        (0..WorkingSetTuning::DEFAULT.locks_max as u64 + 2)
+            .for_each(|lock| sections.fetches(LockId(100 + lock), &[1..2]));
+        assert_eq!(sections.fetched.len(), WorkingSetTuning::DEFAULT.locks_max);
     }
 
     #[test]
@@ -376,7 +377,7 @@ mod tests {
     #[test]
     fn pages_beyond_those_that_are_followed_are_nobodys() {
         let mut sections = LockWorkingSets::default();
-        let end = PAGES_MAX as PageNo;
+        let end = WorkingSetTuning::DEFAULT.pages_max as PageNo;
         often(&mut sections, A, 0..end + 5);
         assert_eq!((sections.guard_of(end - 1), sections.guard_of(end)), (Some(A), None));
     }

@@ -11,7 +11,7 @@ use crate::shared::memory;
 use crate::thread::Thread;
 use comem_memory::pages::Arena;
 use comem_protocol::coherence::msi::ping_pong::PingPong;
-use comem_protocol::coherence::msi::residency::{HOLD, Residency};
+use comem_protocol::coherence::msi::residency::Residency;
 use comem_protocol::coherence::msi::{Begin, Unit, WriteBack};
 use comem_protocol::coherence::pages::region::Part;
 use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageNo};
@@ -19,6 +19,7 @@ use comem_protocol::coherence::{Context, Permission, UnitMemory};
 use comem_protocol::ids::{ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
+use comem_protocol::tuning::MsiTuning;
 use comem_protocol::wire::message::Want;
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut, Range};
@@ -28,10 +29,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) const PAGES: ObjectId = ObjectId(u32::MAX);
 /// Most pages of a unit: it must fit one message on every network.
 pub(crate) const MSI_UNIT_PAGES_MAX: u32 = 64;
-/// Most pages that are given back at once beyond those that a fault needs.
-const GIVEN_BACK_AT_ONCE: u64 = 64;
-/// At most such a part of the cache is fetched with a page.
-const PREFETCH_PART: u64 = 16;
 
 /// So many units of freed regions may stand in the list of those in use here, beside as many as there are pages in use.
 const UNITS_KEPT: u64 = 1024;
@@ -48,10 +45,10 @@ pub(crate) struct Holds {
 }
 
 impl Holds {
-    pub(crate) fn new(slots: usize) -> Holds {
+    pub(crate) fn new(slots: usize, tuning: MsiTuning) -> Holds {
         Holds {
             of_slot: (0..slots).map(|_| Mutex::default()).collect(),
-            residency: (0..slots).map(|_| Mutex::default()).collect(),
+            residency: (0..slots).map(|_| Mutex::new(Residency::new(tuning))).collect(),
             wanted: AtomicBool::new(false),
         }
     }
@@ -275,7 +272,7 @@ impl Node {
         if left {
             shared.holds.wanted.store(true, Ordering::Release);
         }
-        left.then_some(now + HOLD)
+        left.then(|| now + shared.tuning.msi.residency())
     }
 
     fn let_go(&self, slot: Slot, page: PageNo) {
@@ -333,7 +330,8 @@ impl Thread {
         if !shared.is_full(pages) {
             return Ok(());
         }
-        let wanted = pages + (shared.cache_pages_max.load(Ordering::Relaxed) / 8).min(GIVEN_BACK_AT_ONCE);
+        let wanted =
+            pages + (shared.cache_pages_max.load(Ordering::Relaxed) / 8).min(shared.tuning.msi.give_back_pages_max);
         let (mut leaving, mut looks) = (0, shared.units.lock().len());
         let mut waits_for = None;
         while looks > 0 && shared.is_full(wanted.saturating_sub(leaving)) {
@@ -409,7 +407,8 @@ impl Thread {
     /// to where a copy is here, as far as it has other homes and does not drive everything else out.
     fn units_ahead(&self, shared: &Shared, known: &RegionState, index: u32) -> Vec<u32> {
         let (unit_pages, first) = (known.region.unit_pages(), known.pages_of_unit(index).start);
-        let room = shared.cache_pages_max.load(Ordering::Relaxed) / PREFETCH_PART / u64::from(unit_pages);
+        let room =
+            shared.cache_pages_max.load(Ordering::Relaxed) / shared.tuning.msi.prefetch_part / u64::from(unit_pages);
         let ahead = self.stream(|s| {
             let ahead = s.next(first, unit_pages);
             let ahead = if ahead.units as u64 > room { s.throttle(first, ahead, room as usize) } else { ahead };

@@ -12,9 +12,6 @@ use comem_protocol::ids::{NodeId, Slot};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Most looks at a socket for what came unasked.
-const LOOKS_MAX: usize = 64;
-
 impl Node {
     /// Whether this job's homes send pages unasked: under `shm` they are taken.
     pub(in crate::shared) fn sends_unasked(&self) -> bool {
@@ -38,7 +35,7 @@ impl Thread {
             None if attended() => return,
             None => first,
         };
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..node.config.tuning.wait.push_looks_max {
             if node.receive(at, self.slot(), Some(Duration::ZERO), Wait::Block) == 0 {
                 return;
             }

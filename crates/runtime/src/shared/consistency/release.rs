@@ -339,7 +339,7 @@ impl Thread {
             self.look_for_pushed();
             let notices = self.home().with_barrier(|b| b.notices().to_vec());
             // Others that go on meanwhile must not find copies that are out of date.
-            let in_place = self.home().config.prefetch && !call.is_some_and(|call| call.beside);
+            let in_place = self.home().refetches() && !call.is_some_and(|call| call.beside);
             self.stepping(|side| self.home().open_epoch(shared, &notices, in_place, self.slot(), side));
             call.into_iter().for_each(Call::is_over);
             self.home().take_deferred_for_barrier(self.slot());

@@ -18,6 +18,7 @@ use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageNo};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::{Outbox, Target};
+use comem_protocol::tuning::Tuning;
 use comem_protocol::wire::message::Message;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -36,6 +37,10 @@ pub(crate) struct LocalPages<'a> {
 }
 
 impl PageState for LocalPages<'_> {
+    fn tuning(&self) -> &Tuning {
+        &self.shared.tuning
+    }
+
     fn listed_chunk<R>(
         &mut self,
         (page, listing): (PageNo, Listing),

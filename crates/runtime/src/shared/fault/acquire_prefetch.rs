@@ -2,7 +2,7 @@
 //! each home.
 
 use crate::error::Result;
-use crate::node::Waiting;
+use crate::node::{Node, Waiting};
 use crate::shared::Shared;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::PageNo;
@@ -14,11 +14,6 @@ use comem_protocol::time::Time;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-
-/// Most pages of a request whose answer brings no bytes: its home protects the next ones while the asker copies these.
-const DIRECT_PAGES: u32 = 128;
-/// Most requests under way whose answers bring bytes.
-const UNDER_WAY: usize = 2;
 
 /// Pages of one home, in state `Fetching`, that were not asked for yet.
 struct Wanted {
@@ -33,13 +28,20 @@ pub(crate) struct AcquirePrefetch {
     asked: VecDeque<(NodeId, Fetch)>,
 }
 
+impl Node {
+    /// Whether acquires and barriers fetch copies again that were in use.
+    pub(in crate::shared) fn refetches(&self) -> bool {
+        self.config.prefetch && self.config.tuning.prefetch.acquire
+    }
+}
+
 impl Thread {
     /// Begins to fetch again what an acquire, of this lock if it is one, ended and was in use; what belongs to other
     /// locks is left to their acquires.
     pub(crate) fn begin_acquire_prefetch(&self, shared: &Shared, lock: Option<LockId>) -> AcquirePrefetch {
         let ended = std::mem::take(&mut *shared.invalidated.lock());
         let mut refetch = AcquirePrefetch::default();
-        if !self.home().config.prefetch {
+        if !self.home().refetches() {
             return refetch;
         }
         self.note_acquire(lock);
@@ -56,7 +58,9 @@ impl Thread {
             shared.working_sets.lock().fetches(lock, &ended);
         }
         let (node, mut none) = (self.home(), Outbox::new());
-        let most = |home| if node.peer_memory(shared, home).is_some() { DIRECT_PAGES } else { FETCH_PAGES_MAX };
+        // Where an answer brings no bytes, its home protects the next pages while the asker copies these.
+        let direct = shared.tuning.prefetch.acquire_direct_pages;
+        let most = |home| if node.peer_memory(shared, home).is_some() { direct } else { FETCH_PAGES_MAX };
         let requests = fetch_again(&mut node.node_pages(shared, self.slot(), &mut none), &ended, most);
         refetch.wanted.extend(requests.into_all().map(|(home, runs)| Wanted { home, runs }));
         self.ask_on(shared, &mut refetch);
@@ -67,7 +71,8 @@ impl Thread {
     fn ask_on(&self, shared: &Shared, refetch: &mut AcquirePrefetch) {
         while let Some(next) = refetch.wanted.front() {
             let with_bytes = refetch.asked.iter().filter(|(_, fetch)| !fetch.direct).count();
-            if with_bytes >= UNDER_WAY && self.home().peer_memory(shared, next.home).is_none() {
+            let most = shared.tuning.prefetch.acquire_under_way;
+            if with_bytes >= most && self.home().peer_memory(shared, next.home).is_none() {
                 return;
             }
             let Some(Wanted { home, runs }) = refetch.wanted.pop_front() else { return };

@@ -18,7 +18,7 @@ use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
-use comem_protocol::coherence::pages::page_table::{DiffSink, FEW_PAGES, Fault, PageTable, PrefetchPlan};
+use comem_protocol::coherence::pages::page_table::{DiffSink, Fault, PageTable, PrefetchPlan};
 use comem_protocol::coherence::pages::region::Part;
 use comem_protocol::coherence::pages::wire::Fetch;
 use comem_protocol::coherence::pages::{Access, Context, PAGE_BYTES, PageNo};
@@ -28,9 +28,6 @@ use comem_protocol::wire::message::Message;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-
-/// Units up to this size are brought near before they come.
-const PREFETCHED_UNIT_MAX: usize = 4 * PAGE_BYTES;
 
 /// The node whose heap faults; there is one in a process.
 static NODE: OnceLock<Arc<Node>> = OnceLock::new();
@@ -299,7 +296,7 @@ impl Thread {
         // Of home pages no copies come, however many are mapped.
         let crowded = shared.under_pressure().filter(|_| shared.is_elsewhere(known, page));
         let ahead = match crowded {
-            _ if !self.home().config.prefetch => PrefetchPlan::NOTHING,
+            _ if !self.home().config.prefetch || !shared.tuning.prefetch.stride => PrefetchPlan::NOTHING,
             Some(most) => self.stream(|s| s.throttle(page, stream, (most / u64::from(unit_pages)) as usize)),
             None => stream,
         };
@@ -452,7 +449,8 @@ impl Thread {
         let Some(views) = &shared.views else { return };
         let unit_bytes = known.region.unit_pages() as usize * PAGE_BYTES;
         let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
-        let few = pages as usize * PAGE_BYTES <= unit_bytes && unit_bytes <= PREFETCHED_UNIT_MAX;
+        let few = pages as usize * PAGE_BYTES <= unit_bytes
+            && known.region.unit_pages() as usize <= shared.tuning.prefetch.near_unit_pages_max;
         if let Some(peer) = self.home().peer_memory(shared, home).filter(|_| few) {
             peer.memory.look_ahead(runs[0].start as usize * PAGE_BYTES..runs[0].end as usize * PAGE_BYTES);
         }
@@ -463,7 +461,9 @@ impl Thread {
             });
         }
         // What comes in long runs gets its memory with its bytes, and what is claimed when it is mapped.
-        let filled = |run: &Range<PageNo>| views.tracked.fills() && (fetch.claim || run.end - run.start > FEW_PAGES);
+        let filled = |run: &Range<PageNo>| {
+            views.tracked.fills() && (fetch.claim || run.end - run.start > shared.tuning.pages.few_pages)
+        };
         fresh.into_iter().filter(|run| !filled(run)).for_each(|run| views.tracked.prepare(run));
         if !fetch.claim && views.tracked.notes_writes() && !known.read_only.load(Ordering::Relaxed) {
             shared.twins.prepare(pages as usize * PAGE_BYTES / unit_bytes, unit_bytes);

@@ -1,8 +1,9 @@
 //! Sequences among a thread's page faults, and what is fetched ahead for them.
 
+use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::page_table::PrefetchPlan;
 use comem_protocol::coherence::pages::wire::FETCH_PAGES_MAX;
-use comem_protocol::coherence::pages::{CHUNK_PAGES, PageNo};
+use comem_protocol::tuning::PrefetchTuning;
 use std::ops::Range;
 
 /// One sequence of faults: pages in a row, or with a stride.
@@ -45,11 +46,14 @@ impl Stream {
     /// The thread has synchronised, and faults at `page`: how far to fetch, if no further than the sequence went since
     /// the synchronisation before. A page that was asked for then and faults now has ended meanwhile, unused: in a
     /// factorisation everybody reads a row at each step, and those behind it are written before anybody comes to them.
-    fn goes_on_later(&mut self, page: PageNo) -> Option<usize> {
+    fn goes_on_later(&mut self, tuning: &PrefetchTuning, page: PageNo) -> Option<usize> {
+        if !tuning.wary {
+            return None;
+        }
         let steps = |from: PageNo| (i64::from(page) - i64::from(from)).checked_div(self.stride).unwrap_or_default();
         let (went, far) = (steps(self.began).max(1) as usize, steps(self.last).max(1) as usize);
         if self.reach > 1 && far < self.reach {
-            self.spoiled = (self.spoiled * 2).clamp(1, StridePrefetcher::WARY_MOST);
+            self.spoiled = (self.spoiled * 2).clamp(1, tuning.wary_max);
             self.wary = self.spoiled;
             return Some(went);
         }
@@ -83,11 +87,6 @@ struct Usual {
 }
 
 impl Usual {
-    /// An end that is known so well is known; and who goes on beyond it by less moves it.
-    const END_TOLERANCE: u32 = 8;
-    /// So many must agree.
-    const AGREEING_ENDS: u8 = 2;
-
     /// A sequence has ended in one of so many pages.
     fn record(&mut self, (least, most): (u32, u32)) {
         let both = (self.ends.0.max(least), self.ends.1.min(most));
@@ -97,18 +96,19 @@ impl Usual {
     }
 
     /// How many pages a sequence needs that faults behind so many, and was `beyond` the end already; `None` where
-    /// nobody knows.
-    fn left(&mut self, behind: u32, beyond: &mut bool) -> Option<u32> {
-        if self.agreed >= Self::AGREEING_ENDS && behind >= self.ends.1 {
-            let far = std::mem::replace(beyond, true) || behind - self.ends.1 >= Self::END_TOLERANCE;
+    /// nobody knows. An end that is known to some pages is known, and who goes on beyond it by less moves it.
+    fn left(&mut self, tuning: &PrefetchTuning, behind: u32, beyond: &mut bool) -> Option<u32> {
+        let tolerance = tuning.end_tolerance_pages;
+        if self.agreed >= tuning.agreeing_ends && behind >= self.ends.1 {
+            let far = std::mem::replace(beyond, true) || behind - self.ends.1 >= tolerance;
             self.agreed = if far { 0 } else { self.agreed };
-            self.ends.1 = self.ends.1.saturating_add(Self::END_TOLERANCE);
+            self.ends.1 = self.ends.1.saturating_add(tolerance);
         }
-        if self.agreed < Self::AGREEING_ENDS {
+        if !tuning.usual_length || self.agreed < tuning.agreeing_ends {
             return None;
         }
         let (least, most) = (self.ends.0.max(behind + 1), self.ends.1);
-        let end = if most - least <= Self::END_TOLERANCE { most } else { least.midpoint(most) };
+        let end = if most - least <= tolerance { most } else { least.midpoint(most) };
         Some(end - behind)
     }
 }
@@ -125,21 +125,28 @@ pub(crate) struct StridePrefetcher {
     doubt: usize,
     /// How often the thread has synchronised with others.
     synchronised: u32,
+    tuning: PrefetchTuning,
 }
 
 impl StridePrefetcher {
     const STREAMS_MAX: usize = 8;
-    const GROWTH: [usize; 4] = [1, 8, 30, 60];
-    /// Longest stride that is taken for one, in pages.
-    const STRIDE_MAX: i64 = CHUNK_PAGES as i64 / 2;
 
-    /// With so much doubt, nothing is fetched ahead with a stride while copies have to go for it.
-    const DOUBTFUL: usize = 4;
-    const DOUBT_MOST: usize = 16;
-    /// So many steps in a row with one stride take a bit of the doubt away.
-    const EVEN: usize = 60;
-    /// After so many synchronisations at most, a sequence of which too much was fetched is given another chance.
-    const WARY_MOST: u8 = 64;
+    /// Of a thread that has not faulted.
+    pub(crate) fn new(tuning: PrefetchTuning) -> StridePrefetcher {
+        StridePrefetcher { tuning, ..StridePrefetcher::default() }
+    }
+
+    /// The lengths of a sequence's runs, in units; behind the last all are as long.
+    fn growth(&self) -> [usize; 4] {
+        let PrefetchTuning { second_run_units, third_run_units, run_units_max, .. } = self.tuning;
+        [1, second_run_units, third_run_units, run_units_max]
+    }
+
+    /// The run behind one of so many units.
+    fn next_run(&self, units: usize) -> usize {
+        let growth = self.growth();
+        growth.into_iter().find(|n| *n > units).unwrap_or(growth[3])
+    }
 
     /// The thread has made an acquire: copies may have ended.
     pub(crate) fn synchronise(&mut self) {
@@ -160,8 +167,9 @@ impl StridePrefetcher {
             };
             s.units > 0 && (in_a_row || (s.stride != 0 && in_reach()))
         };
+        let longest = i64::from(self.tuning.stride_pages_max);
         let is_whole = |far: i64| unit == 1 || far % unit == 0;
-        let begins = |s: &Stream| s.units == 1 && far(s) != 0 && far(s).abs() <= Self::STRIDE_MAX && is_whole(far(s));
+        let begins = |s: &Stream| s.units == 1 && far(s) != 0 && far(s).abs() <= longest && is_whole(far(s));
         let found = self.streams.iter().position(goes_on);
         let at = found.unwrap_or_else(|| {
             let near = (0..Self::STREAMS_MAX).filter(|i| begins(&self.streams[*i]));
@@ -178,6 +186,7 @@ impl StridePrefetcher {
         });
         let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
         self.record(page, unit, found);
+        let (tuning, growth) = (self.tuning, self.next_run(self.streams[at].units));
         let stream = &mut self.streams[at];
         if found.is_some() {
             if stream.units == 1 && far(stream) == unit {
@@ -188,20 +197,19 @@ impl StridePrefetcher {
                 self.strides[0] = stream.stride;
             }
             let later = stream.since != self.synchronised;
-            let no_further = if later { stream.goes_on_later(page) } else { None };
-            let growth = Self::GROWTH.into_iter().find(|n| *n > stream.units).unwrap_or(Self::GROWTH[3]);
+            let no_further = if later { stream.goes_on_later(&tuning, page) } else { None };
             stream.units = no_further.unwrap_or(growth).min(most);
         } else {
             if stream.units > 0 {
                 (stream.stride, stream.first) = (far(stream), stream.last);
             }
             let known = stream.stride != 0 && self.strides.contains(&stream.stride);
-            stream.units = if known { Self::GROWTH[1].min(most) } else { 1 };
+            stream.units = if known { tuning.second_run_units.min(most) } else { 1 };
         }
         stream.in_a_row = found.is_some() && stream.stride == unit;
         // How long a walk through home pages is, says nothing of what is fetched.
         let left = if stream.in_a_row && stream.fetched > 0 {
-            self.usual.left(page - stream.first, &mut stream.beyond)
+            self.usual.left(&tuning, page - stream.first, &mut stream.beyond)
         } else {
             None
         };
@@ -217,18 +225,24 @@ impl StridePrefetcher {
             // It began in a region with smaller units.
             return PrefetchPlan::NOTHING;
         }
-        PrefetchPlan { units, stride, known: if stride == 1 { most.min(Self::GROWTH[2]) } else { most }, claims: false }
+        PrefetchPlan {
+            units,
+            stride,
+            known: if stride == 1 { most.min(tuning.third_run_units) } else { most },
+            claims: false,
+        }
     }
 
     /// The fault at `page`, about which [`StridePrefetcher::next`] has said this, is not a home page's: as much of it
     /// as is to be fetched. A sequence that went through home pages has not been fetched so far, however long it is.
     pub(in crate::shared) fn fetches(&mut self, page: PageNo, ahead: PrefetchPlan) -> PrefetchPlan {
         let Some(at) = self.of_fault(page) else { return ahead };
+        let next = self.next_run(self.streams[at].fetched);
         let stream = &mut self.streams[at];
         if stream.fetched == 0 {
             (stream.first, stream.in_a_row) = (page, false);
         }
-        stream.fetched = Self::GROWTH.into_iter().find(|n| *n > stream.fetched).unwrap_or(Self::GROWTH[3]);
+        stream.fetched = next;
         if stream.fetched >= ahead.units {
             return ahead;
         }
@@ -243,7 +257,7 @@ impl StridePrefetcher {
         if let Some(stream) = found.map(|at| &mut self.streams[at]) {
             stream.failed = false;
             stream.even += far(stream).checked_div(stream.stride).unwrap_or_default().unsigned_abs() as usize;
-            if stream.stride != unit && stream.even >= Self::EVEN {
+            if stream.stride != unit && stream.even >= self.tuning.even_steps {
                 stream.even = 0;
                 self.doubt = self.doubt.saturating_sub(1);
             }
@@ -251,9 +265,9 @@ impl StridePrefetcher {
         }
         for stream in self.streams.iter_mut().filter(|s| s.reach > 1 && s.stride.abs() > unit && !s.failed) {
             let within = far(stream).unsigned_abs() <= stream.reach as u64 * stream.stride.unsigned_abs();
-            if within && (far(stream) < 0) == (stream.stride < 0) {
+            if self.tuning.doubt && within && (far(stream) < 0) == (stream.stride < 0) {
                 stream.failed = true;
-                self.doubt = (self.doubt + Self::DOUBTFUL).min(Self::DOUBT_MOST);
+                self.doubt = (self.doubt + self.tuning.doubt_enough).min(self.tuning.doubt_max);
             }
         }
     }
@@ -264,7 +278,7 @@ impl StridePrefetcher {
     pub(in crate::shared) fn throttle(&mut self, page: PageNo, ahead: PrefetchPlan, most: usize) -> PrefetchPlan {
         let Some(at) = self.of_fault(page) else { return ahead };
         let stream = &mut self.streams[at];
-        let doubtful = ahead.stride != 1 && self.doubt >= Self::DOUBTFUL;
+        let doubtful = ahead.stride != 1 && self.doubt >= self.tuning.doubt_enough;
         let units = if doubtful { 1 } else { ahead.units.min(most.max(1)) };
         (stream.units, stream.reach) = (units, units);
         stream.left = Some(stream.left.map_or(2 * units, |left| left.min(2 * units)));
@@ -279,7 +293,7 @@ impl StridePrefetcher {
     /// Its place is needed for another one.
     fn forget(&mut self, at: usize) {
         let stream = std::mem::take(&mut self.streams[at]);
-        if stream.fetched >= Self::GROWTH[2] && stream.in_a_row {
+        if stream.fetched >= self.tuning.third_run_units && stream.in_a_row {
             self.usual.record(stream.ends());
         }
     }
@@ -303,10 +317,10 @@ impl StridePrefetcher {
         fetched: Option<&[Range<PageNo>]>,
     ) -> Option<(isize, PrefetchPlan)> {
         let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
-        let long = ahead.units >= Self::GROWTH[2].min(most) && ahead.units > 1;
+        let long = ahead.units >= self.tuning.third_run_units.min(most) && ahead.units > 1;
         let stream = self.of_fault(page).map(|at| self.streams[at]);
         let left = stream.and_then(|s| s.left).map_or(most, |left| left.saturating_sub(ahead.units));
-        let units = Self::GROWTH.into_iter().find(|n| *n > ahead.units).unwrap_or(Self::GROWTH[3]).min(most).min(left);
+        let units = self.next_run(ahead.units).min(most).min(left);
         // With what lies between them, fewer fit one request.
         let reached =
             fetched.filter(|_| ahead.stride > 1).and_then(|runs| Some(runs.last()?.end - 1 - runs.first()?.start));

@@ -14,6 +14,7 @@ use comem_protocol::coherence::pages::page_table::{ChunkLayout, PageTable};
 use comem_protocol::coherence::pages::region::{GRAIN_PAGES, Part, Region};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageNo};
 use comem_protocol::ids::NodeId;
+use comem_protocol::tuning::PageTuning;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
@@ -107,6 +108,7 @@ pub(crate) struct RegionState {
     me: NodeId,
     nodes: usize,
     write_detection: bool,
+    tuning: PageTuning,
 }
 
 impl RegionState {
@@ -132,6 +134,7 @@ impl RegionState {
             me: table.me,
             nodes: table.nodes,
             write_detection: table.write_detection,
+            tuning: table.tuning,
         }
     }
 
@@ -179,7 +182,8 @@ impl RegionState {
                 write_detection: self.write_detection,
                 engine: self.region.engine,
             };
-            let mut table = PageTable::new(self.me, layout, |page| self.region.home_of(page, self.nodes));
+            let home_of = |page| self.region.home_of(page, self.nodes);
+            let mut table = PageTable::new(self.me, layout, home_of).tuned(self.tuning);
             self.catch_up(&mut table);
             let unit_bytes = layout.unit_pages as usize * PAGE_BYTES;
             let twins = self.pool.row((layout.pages / layout.unit_pages) as usize, unit_bytes);
@@ -338,6 +342,7 @@ pub(crate) struct Table {
     me: NodeId,
     nodes: usize,
     write_detection: bool,
+    tuning: PageTuning,
     /// Whether there ever was a region under an engine with several writers.
     tracked: AtomicBool,
 }
@@ -351,6 +356,7 @@ impl Table {
             me,
             nodes,
             write_detection: config.write_detection,
+            tuning: config.tuning.pages,
             tracked: AtomicBool::new(false),
         }
     }

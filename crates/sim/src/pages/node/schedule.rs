@@ -5,11 +5,12 @@ use crate::pages::thread::Phase;
 use crate::schedule::{Scheduled, Waits};
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::ids::{LockId, NodeId, Slot};
-use comem_protocol::lock_schedule::{DeferralInputs, LockSchedule, Request, Slice, Tuning, incremental_close};
+use comem_protocol::lock_schedule::{DeferralInputs, LockSchedule, Request, Slice, incremental_close};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::IntervalMark;
 use comem_protocol::sync::lock::{Acquire, Locks};
 use comem_protocol::time::{Span, Time};
+use comem_protocol::tuning::LockTuning;
 
 impl DeferralInputs for Node {
     fn is_idle(&mut self) -> bool {
@@ -20,7 +21,7 @@ impl DeferralInputs for Node {
         request.is_beyond_barrier(&self.pages.intervals)
     }
 
-    fn long_close(&mut self, tuning: &Tuning) -> Option<Vec<PageNo>> {
+    fn long_close(&mut self, tuning: &LockTuning) -> Option<Vec<PageNo>> {
         let pages = &mut self.pages;
         let chunks: Vec<PageNo> = pages.active.chunks().iter().map(|at| *at as PageNo).collect();
         let written = || (pages.memory.peek().map(|runs| runs.iter().map(|run| run.len() as u32).sum()), chunks.len());

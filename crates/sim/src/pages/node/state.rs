@@ -19,9 +19,14 @@ use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
 use comem_protocol::sync::objects::SyncObject;
+use comem_protocol::tuning::Tuning;
 use comem_protocol::wire::message::Message;
 
 impl PageState for Pages {
+    fn tuning(&self) -> &Tuning {
+        &self.layout.tuning
+    }
+
     fn listed_chunk<R>(
         &mut self,
         (page, listing): (PageNo, Listing),

@@ -7,7 +7,7 @@ use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::IntervalState;
 use crate::coherence::pages::page_table::PageTable;
 use crate::coherence::pages::page_table::interval_end::PendingWork;
-use crate::coherence::pages::serve::Listing;
+use crate::coherence::pages::serve::{Listing, PageState};
 use crate::coherence::pages::wire::Groups;
 use crate::coherence::pages::write_notices::add_notice;
 use crate::ids::{LockId, NodeId};
@@ -69,7 +69,7 @@ pub fn close_tables<E: NodeEffects>(
     for (table, asks) in tables {
         behind = &behind[behind.iter().take_while(|run| run.end <= table.start).count()..];
         let untouched = seen.is_some() && behind.first().is_none_or(|run| table.end <= run.start);
-        if untouched && PageTable::may_be_passed_over(table.start, asks, sync_phase) {
+        if untouched && PageTable::may_be_passed_over(&node.pages().tuning().pages, table.start, asks, sync_phase) {
             passed_over.push(table.start);
             continue;
         }

@@ -12,9 +12,6 @@ use super::{HAS_COPIES, MAPPED, OFFERED, PROTECTED_AT_BARRIER, PageTable, State}
 use crate::coherence::pages::sync_phase::SyncPhase;
 use std::ops::Range;
 
-/// Most units on each side.
-const REACH_MAX: usize = 16;
-
 /// Protected along with a neighbour in the epoch of [`BatchProtection`], and held by nobody since.
 pub(super) const PROTECTED_WITH_NEIGHBOUR: u32 = 1 << 16;
 
@@ -29,8 +26,8 @@ pub(super) struct BatchProtection {
 }
 
 impl BatchProtection {
-    fn reach(self) -> usize {
-        (self.calls / 2 + self.hits).min(REACH_MAX)
+    fn reach(self, most: usize) -> usize {
+        (self.calls / 2 + self.hits).min(most)
     }
 }
 
@@ -49,7 +46,7 @@ impl PageTable {
             self.units.iter_mut().for_each(|unit| unit.set(PROTECTED_WITH_NEIGHBOUR, false));
         }
         self.batch_protection.calls += 1;
-        let reach = self.batch_protection.reach();
+        let reach = self.batch_protection.reach(self.tuning.batch_protect_units_max);
         let flags = HAS_COPIES | OFFERED | PROTECTED_AT_BARRIER | PROTECTED_WITH_NEIGHBOUR;
         let plain = |at: &usize| {
             let this = &self.units[*at];

@@ -10,11 +10,6 @@ use crate::rules::Rule;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Most units between two runs that are protected in one go.
-const PROTECT_GAP_UNITS: usize = 8;
-/// So many units are offered along with each that was asked for, or offered before.
-const OFFER_GROWTH: usize = 4;
-
 impl PageTable {
     /// Whether all of these pages lie in this chunk, are at home here, and can be shared as they are.
     pub fn has_at_home(&self, pages: &Range<PageNo>) -> bool {
@@ -57,6 +52,7 @@ impl PageTable {
         if let [run] = &mut unprotected[..]
             && alone
             && noted
+            && self.tuning.batch_protect
             && offers.is_empty()
             && cx.sync_phase.is_calm()
         {
@@ -105,7 +101,10 @@ impl PageTable {
             self.begin_sharing(cx, unit);
             return false;
         }
-        let presume = !cx.memory.notes_writes() && this.has(HOME_DIRTY_LAST_EPOCH) && this.has(MAPPED);
+        let presume = self.tuning.assume_dirty
+            && !cx.memory.notes_writes()
+            && this.has(HOME_DIRTY_LAST_EPOCH)
+            && this.has(MAPPED);
         self.units[unit].set(ASSUMED_DIRTY, presume);
         this.has(MAPPED) && !presume
     }
@@ -115,9 +114,9 @@ impl PageTable {
     /// What of it was shared before, or is a copy, may have been written: so the notes are taken along, and kept here.
     fn protect_with_gaps(&mut self, cx: &mut Context<'_>, mut runs: Vec<Range<usize>>) {
         runs.sort_by_key(|run| run.start);
-        let mut gaps: Vec<Range<usize>> = Vec::new();
+        let (mut gaps, most): (Vec<Range<usize>>, usize) = (Vec::new(), self.tuning.protect_gap_units);
         runs.dedup_by(|next, run| {
-            let joins = next.start - run.end <= PROTECT_GAP_UNITS;
+            let joins = next.start - run.end <= most;
             if joins && next.start > run.end {
                 gaps.push(run.end..next.start);
             }
@@ -147,7 +146,7 @@ impl PageTable {
     fn units_to_offer(&self, asked: &[Range<usize>]) -> Vec<usize> {
         let new = |i: &usize| self.units[*i].state == State::Home && !self.units[*i].has(OFFERED);
         let mut offers: Vec<usize> = asked.iter().flat_map(Range::clone).filter(new).collect();
-        let most = OFFER_GROWTH * (offers.len() + self.offered);
+        let most = self.tuning.offer_growth * (offers.len() + self.offered);
         // They need not stand in order.
         let end = asked.iter().map(|run| run.end).max().unwrap_or_default();
         let (behind, before) = (end..self.units.len(), 0..end);

@@ -1,16 +1,9 @@
 //! A home maps its pages where they are touched, and those about to be.
 
 use super::{Access, DIRTY, Fault, FirstTouch, HAS_COPIES, MAPPED, PageTable, PrefetchPlan, State, Unit};
-use crate::coherence::pages::wire::FETCH_PAGES_MAX;
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
-
-/// Most pages that a home maps at the first touch of one of them: as many as a fetch asks for, so that to who looks at
-/// faults alone a sequence goes on behind them, and is none with a stride.
-const HOME_RUN: u32 = FETCH_PAGES_MAX;
-/// Most units of which others hold copies that it maps beside one of them.
-const SHARED_RUN: usize = 32;
 
 impl PageTable {
     /// Whether a step that maps this page makes it, or may make it, one of which this node tells what it writes to it:
@@ -58,9 +51,9 @@ impl PageTable {
             return Fault::Mapped;
         }
         // In proportion to what was touched just before: a scan soon maps long runs, scattered touches cost a unit
-        // each.
+        // each. At most as many as a fetch asks for: so, to who looks at faults alone, a sequence goes on behind them.
         let plain = |u: &Unit| u.state == State::Home && !u.has(HAS_COPIES | MAPPED);
-        let most = (HOME_RUN / self.layout.unit_pages).max(1) as usize;
+        let most = (self.tuning.home_map_pages / self.layout.unit_pages).max(1) as usize;
         let before = self.units[..unit].iter().rev().take(most).take_while(|u| u.has(MAPPED)).count();
         let end = (unit + (before * 3).clamp(1, most)).min(self.units.len());
         if self.layout.first_touch == FirstTouch::Late {
@@ -93,7 +86,7 @@ impl PageTable {
     /// noted.
     fn map_shared_behind(&mut self, cx: &mut Context<'_>, unit: usize, plan: PrefetchPlan) {
         let alike = |u: &Unit| u.state == State::Home && u.has(HAS_COPIES) && !u.has(MAPPED);
-        for run in self.behind(unit, plan, SHARED_RUN, alike) {
+        for run in self.behind(unit, plan, self.tuning.home_map_shared_units, alike) {
             cx.memory.map_read(self.pages(run.clone()));
             self.units[run].iter_mut().for_each(|u| u.set(MAPPED, true));
         }

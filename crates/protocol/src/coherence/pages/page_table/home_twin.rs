@@ -55,7 +55,7 @@ impl PageTable {
             return Note::Take;
         }
         let changed = cx.memory.update_twin(self.pages(unit..unit + 1));
-        match (self.write_history[unit].keep_writable(changed, 1), changed) {
+        match (self.write_history[unit].keep_writable(&self.tuning, changed, 1), changed) {
             (false, _) => {
                 self.drop_home_twin(cx, unit);
                 Note::Take
@@ -76,7 +76,7 @@ impl PageTable {
     /// A diff is about to be applied to the unit.
     pub(super) fn drop_home_twin_for_diff(&mut self, cx: &mut Context<'_>, unit: usize) {
         if self.units[unit].has(HAS_HOME_TWIN) && Rule::DiffsEndComparisons.on() {
-            self.write_history[unit].distrust();
+            self.write_history[unit].distrust(&self.tuning);
             self.drop_home_twin(cx, unit);
         }
     }

@@ -10,11 +10,8 @@ use crate::coherence::pages::sync_phase::SyncPhase;
 use crate::coherence::pages::{CHUNK_PAGES, Context, GAP_LOOK, PageNo, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
+use crate::tuning::PageTuning;
 use std::ops::Range;
-
-/// After so many looks at notes that say nothing, they are taken: a look costs 5 to 8 ns a page, the next write to a
-/// protected page 1.1 us.
-const SCANS_BEFORE_COLLECT: u32 = 128;
 
 /// What a chunk has to be asked for by those who go through all chunks, where the kernel notes writes. It changes in
 /// steps of the chunk alone.
@@ -86,7 +83,9 @@ impl PageTable {
                     self.flush_unit(cx, unit, flush);
                     // To take the note and have the page protected again costs its close and its next writer some
                     // microseconds, a comparison that finds nothing a tenth of one.
-                    let loose = this.has(NOTICED_THIS_EPOCH) && self.units[unit].has(NOTICE_PENDING);
+                    let loose = self.tuning.leave_writable
+                        && this.has(NOTICED_THIS_EPOCH)
+                        && self.units[unit].has(NOTICE_PENDING);
                     self.units[unit].set(LEFT_WRITABLE, loose && cx.memory.notes_writes());
                     if !cx.memory.notes_writes() {
                         cx.memory.drop_twin(self.pages(unit..unit + 1));
@@ -129,8 +128,10 @@ impl PageTable {
 
     /// Whether a close in which no write to this chunk was seen may leave it out: it would find nothing. Now and then
     /// it is this chunk's turn all the same.
-    pub fn may_be_passed_over(first: PageNo, asks: PendingWork, sync_phase: SyncPhase) -> bool {
-        !asks.close && !(first / CHUNK_PAGES).wrapping_add(sync_phase.total()).is_multiple_of(SCANS_BEFORE_COLLECT)
+    pub fn may_be_passed_over(tuning: &PageTuning, first: PageNo, asks: PendingWork, sync_phase: SyncPhase) -> bool {
+        let turn = (first / CHUNK_PAGES).wrapping_add(sync_phase.total());
+        let turn = turn.is_multiple_of(tuning.scans_before_collect);
+        !asks.close && !turn
     }
 
     /// What the chunk has to be asked for.
@@ -213,8 +214,9 @@ impl PageTable {
 
     /// Whoever reads the kernel's notes meets those too that say nothing: of home pages that nobody else holds, and of
     /// pages that are not mapped. They are there at every look at what lies around them, until they are taken, which
-    /// costs the page's next writer as much as [`SCANS_BEFORE_COLLECT`] looks cost those who close intervals. So they
-    /// are taken after as many looks.
+    /// costs the page's next writer as much as some hundred looks cost those who close intervals: a look costs 5 to 8
+    /// ns a page, the next write to a protected page 1.1 us. So they are taken after as many looks
+    /// (`scans_before_collect`).
     fn sweep(&mut self, cx: &mut Context<'_>) {
         if !self.sweeps(cx.sync_phase) {
             return;
@@ -235,7 +237,7 @@ impl PageTable {
     /// Whether it is time for that. In a chunk that a close has nothing to do with, it is done when the close comes to
     /// it: so [`PageTable::may_be_passed_over`] has a few of many chunks looked at in each.
     fn sweeps(&self, sync_phase: SyncPhase) -> bool {
-        sync_phase.total().wrapping_sub(self.swept) >= SCANS_BEFORE_COLLECT
+        sync_phase.total().wrapping_sub(self.swept) >= self.tuning.scans_before_collect
     }
 
     /// The runs among `seen` (in order) that touch `pages`.

@@ -9,10 +9,6 @@ use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
 
-/// Most units that were ended before between two runs of copies that end together: to go over one costs a few
-/// nanoseconds.
-const SCAN_GAP_UNITS: usize = 128;
-
 impl PageTable {
     /// Another node wrote these pages: this node's copies of them end. What was written here is flushed first, and
     /// stays to be told.
@@ -69,12 +65,11 @@ impl PageTable {
     fn stretches(&self, runs: &[Range<usize>]) -> Vec<Range<usize>> {
         let absent =
             |u: &Unit| matches!(u.state, State::Invalid | State::Fetching) && !u.has(INVALID_MAPPED | PREMAPPED);
+        let most = self.tuning.invalidate_gap_units;
         let mut stretches: Vec<Range<usize>> = Vec::new();
         for run in runs {
             match stretches.last_mut() {
-                Some(last)
-                    if run.start - last.end <= SCAN_GAP_UNITS && self.units[last.end..run.start].iter().all(absent) =>
-                {
+                Some(last) if run.start - last.end <= most && self.units[last.end..run.start].iter().all(absent) => {
                     last.end = run.end;
                 }
                 _ => stretches.push(run.clone()),
@@ -115,7 +110,8 @@ impl PageTable {
         }
         let mut written = std::mem::take(&mut self.written);
         written.clear();
-        for near in runs.chunk_by(|run, next| next.start - run.end <= SCAN_GAP_UNITS) {
+        let most = self.tuning.invalidate_gap_units;
+        for near in runs.chunk_by(|run, next| next.start - run.end <= most) {
             if let (Some(first), Some(last)) = (near.first(), near.last()) {
                 cx.memory.written(self.pages(first.start..last.end), &mut written);
             }

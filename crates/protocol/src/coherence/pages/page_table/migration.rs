@@ -9,10 +9,6 @@ use crate::ids::NodeId;
 use crate::rules::Rule;
 use std::ops::Range;
 
-/// Runs of so many pages keep their memory when their home goes elsewhere: the next fetch comes sooner than memory can
-/// be had again.
-const KEEP_MEMORY_PAGES: u32 = 16;
-
 impl PageTable {
     /// A barrier has opened, and in the epoch before `writer` alone wrote these pages and holds them: it is their home
     /// now.
@@ -90,7 +86,7 @@ impl PageTable {
     fn leave_memory(&mut self, cx: &mut Context<'_>, run: Range<PageNo>) {
         cx.memory.unmap(run.clone());
         cx.memory.untrack(run.clone());
-        let keep = run.end - run.start <= KEEP_MEMORY_PAGES;
+        let keep = run.end - run.start <= self.tuning.keep_memory_pages;
         for unit in self.units_in(&run) {
             let this = &mut self.units[unit];
             if this.has(RESIDENT) != keep {

@@ -16,6 +16,9 @@ impl PageTable {
     /// The thread that takes this step waits for this unit, which is being fetched, and no other can look at this
     /// node's memory before it goes on: maps the unit as it will be mapped when it comes.
     pub fn premap(&mut self, cx: &mut Context<'_>, unit: &Range<PageNo>) {
+        if !self.tuning.premap {
+            return;
+        }
         let at = self.index(unit.start);
         let this = self.units[at];
         if this.state == State::Fetching && !this.has(INVALID_MAPPED | PREMAPPED) && !self.freed {

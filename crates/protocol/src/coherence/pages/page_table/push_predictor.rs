@@ -14,29 +14,23 @@
 //!
 //! Pages of one array are mostly read alike. So the chunk remembers how often what it sent was of no use, and wants
 //! longer rows then of readers that it does not know yet.
+//!
+//! Where barriers alone order writes the same steps come again and again: a few units of a chunk are sent at a barrier
+//! after one question less, and as many new readers are remembered. Not where homes presume that pages are written: of
+//! those some are told of that were not.
 
 use super::{HOME_DIRTY_LAST_EPOCH, NOTICED_THIS_EPOCH, PageTable, REMOTE_DIRTY, State};
 use crate::coherence::pages::push::Pushes;
 use crate::coherence::pages::{Context, PageNo, is_over};
 use crate::ids::NodeId;
+use crate::tuning::PageTuning;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Readers of a unit that are remembered.
-const READERS_MAX: usize = 16;
-/// After so many questions in a row a page is sent unasked.
-pub(super) const PUSH_AFTER: u8 = 2;
-/// Where barriers alone order writes the same steps come again and again: so few units of a chunk are sent at a barrier
-/// after one question less. Not where homes presume that pages are written: of those some are told of that were not.
-/// New readers are remembered up to so many of a chunk, too.
-const EARLY_PUSHES_MAX: usize = 8;
-/// Most questions in a row that are wanted after pages were of no use.
-const PUSH_AFTER_MAX: u8 = 16;
-/// A page of no use counts as much as so many that were.
-const UNUSED_WEIGHT: u8 = 6;
-/// After so many more pages of no use, twice as many questions are wanted.
-const UNUSED_STEP: u8 = 8;
-const UNUSED_MAX: u8 = 4 * UNUSED_STEP - 1;
+/// So much is counted of what was sent in vain at most.
+fn unused_max(tuning: &PageTuning) -> u8 {
+    4 * tuning.push_unused_step - 1
+}
 
 /// A node that asks for a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -56,11 +50,11 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Gives whether it was sent the unit.
-    fn was_no_use(&mut self) -> bool {
+    fn was_no_use(&mut self, tuning: &PageTuning) -> bool {
         let sent = self.pushed.take().is_some();
         if sent {
             self.row = 0;
-            self.after = (self.after.max(PUSH_AFTER) * 2).min(PUSH_AFTER_MAX);
+            self.after = self.after.max(tuning.push_after).saturating_mul(2).min(tuning.push_after_max);
         }
         sent
     }
@@ -89,13 +83,12 @@ impl Reader {
 }
 
 impl PageTable {
-    /// Pages are sent unasked after so many questions in a row, instead of [`PUSH_AFTER`].
-    pub fn set_push_after(&mut self, questions: u8) {
-        self.push_after = questions;
-    }
-
     /// A node in `epoch` has asked for these pages, and gets their bytes.
     pub fn note_reader(&mut self, runs: &[Range<PageNo>], node: NodeId, epoch: u32) {
+        if !self.tuning.push {
+            return;
+        }
+        let tuning = self.tuning;
         let units: SmallVec<[Range<usize>; 2]> = runs.iter().map(|run| self.units_in(run)).collect();
         // What is asked for beside it may be of no use.
         let alone = units.iter().map(ExactSizeIterator::len).sum::<usize>() == 1;
@@ -105,15 +98,17 @@ impl PageTable {
             }
             let (hot, new) = (
                 self.units[unit].has(HOME_DIRTY_LAST_EPOCH),
-                alone && !self.units[unit].has(HOME_DIRTY_LAST_EPOCH | REMOTE_DIRTY),
+                tuning.push_new_readers && alone && !self.units[unit].has(HOME_DIRTY_LAST_EPOCH | REMOTE_DIRTY),
             );
             if let Some(reader) = self.readers.find(unit, |r| r.node == node) {
                 // A question of before says nothing of what was sent since.
-                let late = reader.pushed.is_some_and(|sent| is_over(sent, epoch)) && reader.was_no_use();
+                let late = reader.pushed.is_some_and(|sent| is_over(sent, epoch)) && reader.was_no_use(&tuning);
                 reader.asked = true;
-                self.unused_pushes = (self.unused_pushes + u8::from(late) * UNUSED_WEIGHT).min(UNUSED_MAX);
-            } else if (hot || new && self.readers.len() < EARLY_PUSHES_MAX)
-                && self.readers.of(unit).count() < READERS_MAX
+                if late {
+                    self.count_unused_push();
+                }
+            } else if (hot || new && self.readers.len() < tuning.push_early_units_max)
+                && self.readers.of(unit).count() < tuning.push_readers_max
             {
                 self.readers.push(unit, Reader { node, asked: true, new, pushed: None, row: 0, after: 1 });
             }
@@ -124,10 +119,15 @@ impl PageTable {
     pub fn on_unused(&mut self, pages: &Range<PageNo>, node: NodeId) {
         for unit in self.units_in(pages) {
             let reader = self.readers.find(unit, |r| r.node == node);
-            if reader.is_some_and(Reader::was_no_use) {
-                self.unused_pushes = (self.unused_pushes + UNUSED_WEIGHT).min(UNUSED_MAX);
+            if reader.is_some_and(|reader| reader.was_no_use(&self.tuning)) {
+                self.count_unused_push();
             }
         }
+    }
+
+    fn count_unused_push(&mut self) {
+        let most = unused_max(&self.tuning);
+        self.unused_pushes = self.unused_pushes.saturating_add(self.tuning.push_unused_weight).min(most);
     }
 
     /// This node arrives at the barrier that ends `epoch`, and has told of what it wrote: whom to send which units.
@@ -136,9 +136,10 @@ impl PageTable {
             return;
         }
         let first = self.layout.first;
-        let least = (self.push_after << (self.unused_pushes / UNUSED_STEP)).min(PUSH_AFTER_MAX);
-        let is_sure = least == self.push_after && cx.sync_phase.is_quiet() && cx.memory.notes_writes();
-        let mut soon = if is_sure && least > 1 { EARLY_PUSHES_MAX } else { 0 };
+        let tuning = self.tuning;
+        let least = (tuning.push_after << (self.unused_pushes / tuning.push_unused_step)).min(tuning.push_after_max);
+        let is_sure = least == tuning.push_after && cx.sync_phase.is_quiet() && cx.memory.notes_writes();
+        let mut soon = if is_sure && least > 1 { tuning.push_early_units_max } else { 0 };
         let mut used = 0;
         let mut readers = std::mem::take(&mut self.readers);
         for unit in readers.units() {
@@ -166,7 +167,7 @@ impl PageTable {
             }
         }
         self.readers = readers;
-        self.unused_pushes = self.unused_pushes.saturating_sub(used.min(usize::from(UNUSED_MAX)) as u8);
+        self.unused_pushes = self.unused_pushes.saturating_sub(used.min(usize::from(u8::MAX)) as u8);
     }
 
     /// What was known of a unit's readers counts no more.

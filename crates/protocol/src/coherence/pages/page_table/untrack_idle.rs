@@ -16,13 +16,10 @@ use crate::coherence::pages::{Context, PageNo, push_range};
 use crate::rules::Rule;
 use std::ops::Range;
 
-/// Most units that come back with the one that is touched.
-const REMAP_UNITS_MAX: usize = 16;
-
 impl PageTable {
     /// Untracks what of `pages` was not written, where the kernel notes writes.
     pub fn untrack_idle(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
-        if !cx.memory.notes_writes() || self.freed {
+        if !self.tuning.untrack_idle || !cx.memory.notes_writes() || self.freed {
             return;
         }
         let mut runs: Vec<Range<PageNo>> = Vec::new();
@@ -70,7 +67,7 @@ impl PageTable {
     /// to them.
     pub(super) fn remap(&mut self, cx: &mut Context<'_>, unit: usize, access: Access, plan: PrefetchPlan) {
         let lies = |u: &Unit| u.state == State::Valid && u.has(UNTRACKED);
-        let mut behind = self.behind(unit, plan, REMAP_UNITS_MAX - 1, lies);
+        let mut behind = self.behind(unit, plan, self.tuning.remap_units_max - 1, lies);
         let joined = if access == Access::Read && plan.stride == 1 { behind.next() } else { None };
         let first = unit..joined.map_or(unit + 1, |next| next.end);
         match access {

@@ -14,7 +14,7 @@ impl PageTable {
     /// As [`PageTable::invalidate`], by a barrier that holds this node's threads until what is kept has been fetched
     /// again: by [`PageTable::fetch_ahead`], which takes all of it.
     pub fn invalidate_in_place(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], flush: &mut dyn DiffSink) {
-        let keeps = cx.memory.notes_writes() && !self.read_only;
+        let keeps = self.tuning.update_in_place && cx.memory.notes_writes() && !self.read_only;
         let mut ended = Vec::new();
         for run in runs {
             for unit in self.units_in(run) {

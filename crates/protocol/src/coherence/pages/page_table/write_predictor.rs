@@ -15,7 +15,13 @@
 //! not written. They say nothing where others write the page: so the note of a page that others alone have written of
 //! late is left only where it is found as soon again as that of a copy must be.
 //!
-//! Of few pages even that is too much: they are [`home_twin`](super::home_twin).
+//! A page that is written in every other epoch may stay writable (`unchanged_max`): where copies and home pages lie in
+//! turn, to take a note costs a call for each page, and with its next writer's fault 2.2 us. But a home page that is
+//! found unchanged weighs more where others cannot take pages by themselves: who copied it asks for it once more.
+//!
+//! Notes are left where a large part of a chunk was written (`predicted_part`): of few pages there is little to gain,
+//! and who reads few pages again and again fetches them ahead, so that copies which end for nothing are fetched for
+//! nothing. Of few pages even that is too much: they are [`home_twin`](super::home_twin).
 //!
 //! Where that happens more often than not, the note is taken after all, and it must be found more often that the page
 //! is written still before the note is left again. An epoch with a second close has locks in it, each of whose releases
@@ -24,25 +30,8 @@
 use super::{HAS_HOME_TWIN, NOTICED_THIS_EPOCH, PageTable, REMOTE_DIRTY, State};
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
+use crate::tuning::PageTuning;
 use std::ops::Range;
-
-/// Most finds of a written page that must come, after its note was left in vain, before that is done again.
-const DOUBTS_MAX: u8 = 62;
-
-/// So much more often may a page be found unchanged than changed. One that is written in every other epoch may stay
-/// writable: where copies and home pages lie in turn, to take a note costs a call for each page, and with its next
-/// writer's fault 2.2 us.
-const UNCHANGED_MAX: u8 = 4;
-/// A home page that is found unchanged weighs so much where others cannot take pages by themselves: who copied it asks
-/// for it once more. Once is too often.
-const UNCHANGED_WEIGHT_OVER_NETWORKS: u8 = 5;
-
-/// Most epochs from one find of a page that is written steadily to the next.
-const SOON_EPOCHS: u8 = 2;
-
-/// Notes are left where so large a part of a chunk was written: of few pages there is little to gain, and who reads few
-/// pages again and again fetches them ahead, so that copies which end for nothing are fetched for nothing.
-pub(super) const MANY_PAGES_PART: u32 = 8;
 
 /// What is known of a copy, or of a home page that was written while others held copies.
 #[derive(Clone, Copy, Default, Debug)]
@@ -70,20 +59,20 @@ pub(super) struct WriteHistory {
 impl WriteHistory {
     /// A note that had been left is found again, and the page has changed since or has not, which weighs so much; says
     /// whether it may be left once more.
-    pub(super) fn keep_writable(&mut self, changed: bool, weight: u8) -> bool {
-        self.unchanged = if changed { self.unchanged.saturating_sub(1) } else { self.unchanged + weight };
-        let pays = self.unchanged <= UNCHANGED_MAX;
+    pub(super) fn keep_writable(&mut self, tuning: &PageTuning, changed: bool, weight: u8) -> bool {
+        self.unchanged = if changed { self.unchanged.saturating_sub(1) } else { self.unchanged.saturating_add(weight) };
+        let pays = self.unchanged <= tuning.unchanged_max;
         if !pays {
-            self.distrust();
+            self.distrust(tuning);
             // The next find in vain is one too many again, but for changes before it.
-            self.unchanged = UNCHANGED_MAX;
+            self.unchanged = tuning.unchanged_max;
         }
         pays
     }
 
     /// The note will be taken some times, twice as often as the last time.
-    pub(super) fn distrust(&mut self) {
-        self.doubted = (self.doubted * 2 + 2).min(DOUBTS_MAX);
+    pub(super) fn distrust(&mut self, tuning: &PageTuning) {
+        self.doubted = (self.doubted * 2 + 2).min(tuning.doubts_max);
         self.doubts = self.doubted;
     }
 
@@ -93,8 +82,8 @@ impl WriteHistory {
     }
 
     /// A note is found that was not left before; whether the one before it was found soon before.
-    fn is_found_soon(&mut self, epoch: u8) -> bool {
-        self.found.replace(epoch).is_some_and(|before| epoch.wrapping_sub(before) <= SOON_EPOCHS)
+    fn is_found_soon(&mut self, tuning: &PageTuning, epoch: u8) -> bool {
+        self.found.replace(epoch).is_some_and(|before| epoch.wrapping_sub(before) <= tuning.rewrite_epochs)
     }
 
     /// Whether the note need not be taken this time.
@@ -127,17 +116,11 @@ pub(super) enum Note {
 }
 
 impl PageTable {
-    /// Notes are left from such a part of a chunk on, given as its inverse, instead of an eighth; 0: home pages are
-    /// compared, however many there are.
-    pub fn set_many(&mut self, many: u32) {
-        self.many = many;
-    }
-
     /// An interval ends: how much was written here.
     pub(super) fn count_written(&mut self, here: &[Range<PageNo>]) {
         let all = self.pages(0..self.units.len());
         let pages = here.iter().map(|run| run.end.min(all.end) - run.start.max(all.start)).sum::<PageNo>();
-        self.many_seen = pages * self.many >= all.end - all.start;
+        self.many_seen = pages * self.tuning.predicted_part >= all.end - all.start;
     }
 
     /// A close has found the kernel's note of a copy, or of a home page that others hold.
@@ -149,8 +132,12 @@ impl PageTable {
         if this.has(HAS_HOME_TWIN) {
             return self.predict_from_home_twin(cx, unit);
         }
+        if !self.tuning.write_predictor {
+            return Note::Take;
+        }
+        let tuning = self.tuning;
         let (copy, home) = (this.state == State::Valid, this.state == State::Home);
-        let counts = (copy || home) && self.many_seen || home && !cx.memory.can_offer();
+        let counts = (copy || home) && self.many_seen || home && tuning.home_twin && !cx.memory.can_offer();
         if !counts || !cx.sync_phase.is_quiet() || this.has(NOTICED_THIS_EPOCH) {
             return Note::Take;
         }
@@ -165,7 +152,7 @@ impl PageTable {
         }
         let steady = &mut self.write_history[unit];
         if !steady.left {
-            let soon = steady.is_found_soon(cx.sync_phase.epoch());
+            let soon = steady.is_found_soon(&tuning, cx.sync_phase.epoch());
             if this.has(REMOTE_DIRTY) && !soon || !steady.has_no_doubts() {
                 return Note::Take;
             }
@@ -178,7 +165,8 @@ impl PageTable {
             if !changed && !Rule::LeftNotesCount.on() {
                 return Note::PassOver;
             }
-            if !steady.keep_writable(changed, if cx.memory.can_offer() { 1 } else { UNCHANGED_WEIGHT_OVER_NETWORKS }) {
+            let weight = if cx.memory.can_offer() { 1 } else { tuning.unchanged_weight };
+            if !steady.keep_writable(&tuning, changed, weight) {
                 return Note::Take;
             }
         }
@@ -189,8 +177,11 @@ impl PageTable {
     /// As [`PageTable::predict_rewrite`], of a copy: what is left will be compared with its twin, which finds nothing
     /// if it was not written since.
     fn predict_rewrite_of_copy(&mut self, epoch: u8, unit: usize) -> Note {
-        let steady = &mut self.write_history[unit];
-        let may = if steady.left { steady.doubts == 0 } else { steady.is_found_soon(epoch) && steady.has_no_doubts() };
+        let (steady, tuning) = (&mut self.write_history[unit], &self.tuning);
+        let may = match steady.left {
+            true => steady.doubts == 0,
+            false => steady.is_found_soon(tuning, epoch) && steady.has_no_doubts(),
+        };
         if !may {
             return Note::Take;
         }
@@ -204,7 +195,7 @@ impl PageTable {
     /// A copy that was noted has been compared with its twin.
     pub(super) fn record_outcome(&mut self, unit: usize, changed: bool) {
         if let Some(steady) = self.write_history.get_mut(unit).filter(|steady| steady.left && steady.old) {
-            steady.keep_writable(changed, 1);
+            steady.keep_writable(&self.tuning, changed, 1);
         }
     }
 

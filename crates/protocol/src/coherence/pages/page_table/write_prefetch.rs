@@ -16,9 +16,6 @@ use super::{Access, Fault, FirstTouch, PageTable, PrefetchPlan, State, WRITE_FET
 use crate::coherence::pages::wire::{FETCH_PAGES_MAX, FETCH_RUNS_MAX};
 use crate::coherence::pages::{Context, push_range};
 
-/// From so many such faults on, where some of what came the last time was of no use.
-pub(super) const GROUP_AFTER: u8 = 3;
-
 /// How many units came together the last time, and how many copies have changed since.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct GroupOutcome {
@@ -37,15 +34,7 @@ impl GroupOutcome {
     }
 }
 
-/// So many epochs are long.
-const LONG_EPOCHS: u8 = 4;
-
 impl PageTable {
-    /// From how many writes to copies that ended and were written before the others are fetched with them.
-    pub fn set_group_after(&mut self, faults: u8) {
-        self.group_after = faults;
-    }
-
     /// Counts a fault on an invalid unit; tells whether all that was written here before will probably be written
     /// again.
     pub(super) fn predicts_group_write(
@@ -61,15 +50,17 @@ impl PageTable {
         let before = access == Access::Write && self.units[unit].has(WRITTEN_BEFORE);
         self.returned = if before { self.returned.saturating_add(1) } else { self.returned.saturating_sub(1) };
         let by_itself = plan.units == 1 && plan.known > 1 && self.layout.first_touch != FirstTouch::Always;
-        let after = if self.group_outcome.were_mostly_unused() { self.group_after } else { 1 };
-        before && by_itself && cx.sync_phase.has_barriers_alone() && self.returned >= after
+        let (tuning, outcome) = (&self.tuning, self.group_outcome);
+        let trusted = tuning.write_prefetch_trust && !outcome.were_mostly_unused();
+        let after = if trusted { 1 } else { tuning.write_prefetch_after };
+        tuning.write_prefetch && before && by_itself && cx.sync_phase.has_barriers_alone() && self.returned >= after
     }
 
     /// The unit is fetched because it is used. If that is long after it ended, it has not earned that barriers fetch it
     /// ahead.
     pub(super) fn distrust(&mut self, cx: &Context<'_>, unit: usize) {
-        let this = &mut self.units[unit];
-        if this.has(WRITTEN_BEFORE) && cx.sync_phase.epoch().wrapping_sub(this.ended) >= LONG_EPOCHS {
+        let (this, long) = (&mut self.units[unit], self.tuning.long_epochs);
+        if this.has(WRITTEN_BEFORE) && cx.sync_phase.epoch().wrapping_sub(this.ended) >= long {
             (this.credit, this.trust) = (0, 0);
         }
     }

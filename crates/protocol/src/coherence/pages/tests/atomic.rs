@@ -7,6 +7,7 @@ use crate::coherence::pages::page_table::atomic::Place;
 use crate::coherence::pages::serve::{Listing, PageState, on_atomic, on_diffs, rerun};
 use crate::coherence::pages::wire::{DiffsHead, RequiredDiff};
 use crate::ids::{Channel, Seq};
+use crate::tuning::Tuning;
 use crate::wire::message::Ticket;
 
 const ADD: Atomic = Atomic { kind: Kind::U64, op: Op::Add, operand: 3, expected: 0 };
@@ -39,6 +40,10 @@ fn answers(out: &Outbox) -> Vec<Answer> {
 }
 
 impl PageState for TestPages {
+    fn tuning(&self) -> &Tuning {
+        &Tuning::DEFAULT
+    }
+
     fn listed_chunk<R>(
         &mut self,
         (page, _): (PageNo, Listing),

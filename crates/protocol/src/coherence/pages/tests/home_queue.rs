@@ -7,6 +7,7 @@ use crate::coherence::pages::wire::{DiffsHead, Fetch, Group, Groups, Pages, Requ
 use crate::ids::{Channel, Seq};
 use crate::outbox::Target;
 use crate::sync::IntervalMark;
+use crate::tuning::Tuning;
 use crate::wire::message::Ticket;
 use smallvec::smallvec;
 
@@ -23,6 +24,10 @@ struct Home {
 }
 
 impl PageState for Home {
+    fn tuning(&self) -> &Tuning {
+        &Tuning::DEFAULT
+    }
+
     fn listed_chunk<R>(
         &mut self,
         (page, _): (PageNo, Listing),

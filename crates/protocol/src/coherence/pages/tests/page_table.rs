@@ -1,5 +1,6 @@
 use super::*;
 use crate::coherence::pages::page_table::interval_end::PendingWork;
+use crate::tuning::PageTuning;
 
 #[test]
 fn a_copy_that_ends_is_unmapped_then_scanned_then_compared_and_its_memory_kept_for_the_next() {
@@ -190,7 +191,7 @@ fn a_chunk_with_nothing_to_tell_asks_for_no_close_but_has_its_turn() {
     assert_eq!(bench.table.pending_work(), PendingWork::default());
     let turns = (0..256).filter(|_| {
         bench.sync_phase.close();
-        !PageTable::may_be_passed_over(512, bench.table.pending_work(), bench.sync_phase)
+        !PageTable::may_be_passed_over(&PageTuning::DEFAULT, 512, bench.table.pending_work(), bench.sync_phase)
     });
     assert_eq!(turns.count(), 2);
     assert!((0..8).map(PendingWork::of).all(|asks| PendingWork::of(asks.bits()) == asks));

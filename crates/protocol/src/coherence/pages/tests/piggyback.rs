@@ -13,6 +13,7 @@ use crate::faults::Rng;
 use crate::ids::NodeId;
 use crate::outbox::Outbox;
 use crate::sync::IntervalMark;
+use crate::tuning::Tuning;
 use smallvec::smallvec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,6 +30,10 @@ struct Node {
 }
 
 impl PageState for Node {
+    fn tuning(&self) -> &Tuning {
+        &Tuning::DEFAULT
+    }
+
     fn listed_chunk<R>(
         &mut self,
         (page, _): (PageNo, Listing),

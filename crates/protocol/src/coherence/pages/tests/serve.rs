@@ -6,6 +6,7 @@ use crate::coherence::pages::serve::{Listing, PageState, on_fetch, on_pages};
 use crate::coherence::pages::wire::{Fetch, Pages};
 use crate::ids::{Channel, Seq, Slot};
 use crate::outbox::Outbox;
+use crate::tuning::Tuning;
 use crate::wire::message::Ticket;
 
 /// The page state of a node with one chunk, which knows in which kind of step pages were copied out or mapped.
@@ -26,6 +27,10 @@ impl TestPages {
 }
 
 impl PageState for TestPages {
+    fn tuning(&self) -> &Tuning {
+        &Tuning::DEFAULT
+    }
+
     fn listed_chunk<R>(
         &mut self,
         (page, listing): (PageNo, Listing),
