@@ -41,12 +41,17 @@ unsafe impl<T: Send> Sync for BiasedMutex<T> {}
 
 impl<T: Default> Default for BiasedMutex<T> {
     fn default() -> BiasedMutex<T> {
-        static WORKS: OnceLock<bool> = OnceLock::new();
-        BiasedMutex::new(T::default(), *WORKS.get_or_init(membarrier_works))
+        BiasedMutex::around(T::default())
     }
 }
 
 impl<T> BiasedMutex<T> {
+    /// One around this value.
+    pub(crate) fn around(value: T) -> BiasedMutex<T> {
+        static WORKS: OnceLock<bool> = OnceLock::new();
+        BiasedMutex::new(value, *WORKS.get_or_init(membarrier_works))
+    }
+
     fn new(value: T, stores: bool) -> BiasedMutex<T> {
         BiasedMutex { taken: AtomicU32::new(0), waiting: AtomicU32::new(0), stores, value: UnsafeCell::new(value) }
     }

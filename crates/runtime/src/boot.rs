@@ -751,11 +751,7 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
 
 /// A thread that blocks wakes late, so answers to it take longer; and short waits cost another system call.
 fn patience(config: &Config) -> LinkConfig {
-    if service::may_spin(config) {
-        LinkConfig::default()
-    } else {
-        LinkConfig { rto_initial: Span::from_ms(12), rto_min: Span::from_ms(10), ..LinkConfig::default() }
-    }
+    LinkConfig::tuned(&config.tuning.link, !service::may_spin(config))
 }
 
 /// What tells this process's capture file from those of others.

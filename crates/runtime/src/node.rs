@@ -288,7 +288,7 @@ impl Node {
             guard,
             store_flags,
             objects: RwLock::default(),
-            locks: (0..LOCK_SHARDS).map(|_| BiasedMutex::default()).collect(),
+            locks: (0..LOCK_SHARDS).map(|_| BiasedMutex::around(Locks::new().tuned(config.tuning.locks))).collect(),
             lock_tables: OnceLock::new(),
             arrival_words: OnceLock::new(),
             schedule: Schedule::new(LockTuning {
@@ -299,7 +299,9 @@ impl Node {
             sync_objects: (0..SYNC_OBJECT_SHARDS)
                 .map(|_| Mutex::new(SyncObjects::new().tuned(config.tuning.sync)))
                 .collect(),
-            barrier: Mutex::new(Barrier::new(me, nodes, callers).for_notices(wire.free_notices_bytes())),
+            barrier: Mutex::new(
+                Barrier::new(me, nodes, callers).tuned(config.tuning.sync).for_notices(wire.free_notices_bytes()),
+            ),
             gate: crate::host::host().map(|_| CollectiveGate::new(config.tuning.sync)),
             shared: OnceLock::new(),
             began: OnceLock::new(),

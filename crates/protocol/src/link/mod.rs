@@ -82,6 +82,7 @@ pub use window::WINDOW;
 use self::fragment::Cut;
 use crate::ids::Slot;
 use crate::time::Span;
+use crate::tuning::LinkTuning;
 use crate::wire::header::{HEADER_BYTES, MsgType};
 use crate::wire::message::types;
 
@@ -133,23 +134,33 @@ pub struct LinkConfig {
 
 impl Default for LinkConfig {
     fn default() -> LinkConfig {
-        LinkConfig {
-            datagram_bytes: 1472,
-            window: WINDOW,
-            requests_per_thread: 64,
-            requests_per_service: WINDOW as usize,
-            rto_initial: Span::from_ms(5),
-            rto_min: Span::from_ms(1),
-            rto_max: Span::from_ms(200),
-            rto_far: Span::from_ms(2_000),
-            probe_min: Span::from_ms(20),
-            probe_max: Span::from_ms(500),
-            acks_may_lie: false,
-        }
+        LinkConfig::tuned(&LinkTuning::DEFAULT, false)
     }
 }
 
 impl LinkConfig {
+    /// The times and bounds of these numbers, on a host where threads spin, or block (`blocks`).
+    pub fn tuned(tuning: &LinkTuning, blocks: bool) -> LinkConfig {
+        let (first, least) = match blocks {
+            true => (tuning.retry_first_blocking_us, tuning.retry_min_blocking_us),
+            false => (tuning.retry_first_us, tuning.retry_min_us),
+        };
+        let least = Span::from_us(least);
+        LinkConfig {
+            requests_per_thread: tuning.requests_per_thread,
+            rto_initial: Span::from_us(first).max(least),
+            rto_min: least,
+            rto_max: Span::from_ms(tuning.retry_max_ms).max(least),
+            rto_far: Span::from_ms(tuning.retry_far_ms.max(tuning.retry_max_ms)).max(least),
+            probe_min: Span::from_ms(tuning.probe_min_ms),
+            probe_max: Span::from_ms(tuning.probe_max_ms.max(tuning.probe_min_ms)),
+            datagram_bytes: 1472,
+            window: WINDOW,
+            requests_per_service: WINDOW as usize,
+            acks_may_lie: false,
+        }
+    }
+
     /// The longest guarded message or reply in bytes, when every datagram ends with a tag of `tag_len`.
     pub fn max_message_bytes(&self, tag_len: usize) -> usize {
         (FRAGMENTS_MAX * self.long_room(tag_len, REPLY_BYTES + FRAGMENT_BYTES)).min(fragment::TOTAL_MAX)
@@ -204,7 +215,7 @@ const REPLY_BYTES: usize = 8;
 const FRAGMENT_BYTES: usize = 4;
 
 /// Buffers that are kept for reuse: so many, and so many bytes of them together.
-const SPARES_MAX: usize = 16;
+const SPARE_BUFFERS_MAX: usize = 16;
 const SPARES_BYTES_MAX: usize = 1 << 20;
 
 /// A shelf of buffers, so that the usual path allocates nothing.
@@ -238,7 +249,7 @@ impl Spares {
 
     fn give(&mut self, buffer: Vec<u8>) {
         let bytes = buffer.capacity();
-        if bytes != 0 && self.buffers.len() < SPARES_MAX && self.bytes + bytes <= SPARES_BYTES_MAX {
+        if bytes != 0 && self.buffers.len() < SPARE_BUFFERS_MAX && self.bytes + bytes <= SPARES_BYTES_MAX {
             self.bytes += bytes;
             self.buffers.push(buffer);
         }

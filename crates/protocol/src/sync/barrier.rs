@@ -1,6 +1,7 @@
 //! Barriers, and whatever else all nodes do together: reductions, creating objects, ending the program.
 //!
-//! Up to [`BROADCAST_NODES`] nodes, each tells its arrival to all others (DSM/IP, section 3.2.1.3); beyond, arrivals
+//! Few nodes (`barrier_direct_nodes_max`) each tell their arrival to all others (DSM/IP, section 3.2.1.3). Each arrival
+//! wakes a thread at each node, so of more nodes these soon cost more than a second hop. Then arrivals
 //! climb a tree of degree [`TREE_DEGREE`] and the release comes down. The messages are not guarded one by one: an
 //! arrival is repeated until the barrier opens, and a node that has passed a barrier answers a repeated arrival from
 //! its memory of the last one. Neighbouring barriers differ by at most one, so one memory is enough, and a barrier of N
@@ -34,24 +35,15 @@ use crate::rules::Rule;
 use crate::sync::arrival::{ArrivalWord, Arrive};
 use crate::sync::mismatch::{Apart, Mismatch};
 use crate::time::{Span, Time};
+use crate::tuning::SyncTuning;
 use crate::wire::message::{Collective, Message};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most nodes that tell each other of their arrival directly. Each arrival wakes a thread at each node, so N(N-1) of
-/// them soon cost more than the tree's second hop, above all where nodes share cores.
-pub const BROADCAST_NODES: usize = 4;
 /// Children of a node in the tree.
 pub const TREE_DEGREE: usize = 8;
 
 /// Bytes of notices that fit any network's datagram beside the rest of an arrival.
 const FREE_NOTICES: usize = 256;
-
-/// Long enough that a peer which arrives a little later is not disturbed in its computing.
-const FIRST_RETRY: Span = Span::from_ms(10);
-const NOTED_RETRY: Span = Span::from_ms(50);
-const LAST_RETRY: Span = Span::from_ms(200);
-/// Where round trips are long.
-const FAR_RETRY: Span = Span::from_ms(2_000);
 
 /// An arrival as it was heard from another node.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +84,7 @@ pub struct Barrier {
     nodes: usize,
     threads: usize,
     shape: Shape,
+    tuning: SyncTuning,
     /// The barrier that is not open yet.
     epoch: u32,
     /// Those of all threads that have opened here.
@@ -147,14 +140,25 @@ struct Outcome {
 }
 
 impl Barrier {
+    fn shape(tuning: &SyncTuning, me: NodeId, nodes: usize) -> Shape {
+        if nodes <= tuning.barrier_direct_nodes_max { Shape::All } else { Barrier::tree(me, nodes) }
+    }
+
+    /// The same barrier with these numbers instead of their defaults.
+    #[must_use]
+    pub fn tuned(mut self, tuning: SyncTuning) -> Barrier {
+        (self.tuning, self.shape) = (tuning, Barrier::shape(&tuning, self.me, self.nodes));
+        self
+    }
+
     /// The barrier of `nodes` nodes with `threads` threads each.
     pub fn new(me: NodeId, nodes: usize, threads: usize) -> Barrier {
-        let shape = if nodes <= BROADCAST_NODES { Shape::All } else { Barrier::tree(me, nodes) };
         Barrier {
             me,
             nodes,
             threads,
-            shape,
+            shape: Barrier::shape(&SyncTuning::DEFAULT, me, nodes),
+            tuning: SyncTuning::DEFAULT,
             epoch: 0,
             rounds: 0,
             local: Vec::new(),
@@ -386,7 +390,7 @@ impl Barrier {
             }
         }
         if let Some((at, span)) = self.retry.as_mut().filter(|_| epoch == self.epoch) {
-            *span = (*span).max(NOTED_RETRY);
+            *span = (*span).max(Span::from_ms(self.tuning.barrier_retry_noted_ms));
             *at = now + *span;
         }
     }
@@ -453,7 +457,7 @@ impl Barrier {
         for node in missing {
             out.send(Target::Free { node, slot: Slot::SERVICE }, &message);
         }
-        let span = Span((span.0 * 2).min(LAST_RETRY.0.max(self.first_retry().0)));
+        let span = Span((span.0 * 2).min(self.last_retry().0.max(self.first_retry().0)));
         self.retry = Some((now + span, span));
         if self.noted.is_empty() {
             let (count, first) = self.repeated;
@@ -602,9 +606,16 @@ impl Barrier {
         self.retry = (self.nodes > 1).then_some((now + first, first));
     }
 
-    /// When an arrival is first repeated: not before an answer can be there.
+    /// When an arrival is first repeated: not before an answer can be there, and so late that a peer which arrives a
+    /// little later is not disturbed in its computing.
     fn first_retry(&self) -> Span {
-        Span((self.round_trip.0 + self.round_trip.0 / 4).clamp(FIRST_RETRY.0, FAR_RETRY.0))
+        let SyncTuning { barrier_retry_ms, barrier_retry_far_ms, .. } = self.tuning;
+        let answered = self.round_trip.0 + self.round_trip.0 / 4;
+        Span(answered.max(Span::from_ms(barrier_retry_ms).0).min(Span::from_ms(barrier_retry_far_ms).0))
+    }
+
+    fn last_retry(&self) -> Span {
+        Span::from_ms(self.tuning.barrier_retry_max_ms)
     }
 
     /// How a message with notices goes to where another node waits at a barrier.

@@ -14,6 +14,7 @@
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, manager_of};
 use crate::time::Span;
+use crate::tuning::SyncTuning;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -91,13 +92,6 @@ impl Loops {
     }
 }
 
-/// A batch that was used up in less time is followed by a larger one.
-const SHORT: Span = Span::from_us(500);
-/// One that took longer, by a smaller one.
-const LONG: Span = Span::from_ms(2);
-/// Most chunks of a batch.
-const CHUNKS_MAX: u64 = 1 << 20;
-
 /// How many chunks a node asks for at a time: few at first, and as many as last about a millisecond. Then messages are
 /// a small part of the time, and what nodes wait for one another at a loop's end is as short.
 #[derive(Clone, Copy, Debug)]
@@ -117,10 +111,10 @@ impl Batches {
     }
 
     /// The last batch lasted so long.
-    pub fn lasted(&mut self, span: Span) {
-        if span < SHORT {
-            self.chunks = (self.chunks * 2).min(CHUNKS_MAX);
-        } else if span > LONG {
+    pub fn lasted(&mut self, tuning: &SyncTuning, span: Span) {
+        if span < Span::from_us(tuning.batch_short_us) {
+            self.chunks = (self.chunks * 2).min(tuning.batch_chunks_max);
+        } else if span > Span::from_us(tuning.batch_long_us) {
             self.chunks = (self.chunks / 2).max(1);
         }
     }
@@ -203,11 +197,11 @@ mod tests {
     #[test]
     fn batches_grow_while_they_are_short() {
         let mut batches = Batches::new(2);
-        (0..3).for_each(|_| batches.lasted(Span::from_us(10)));
+        (0..3).for_each(|_| batches.lasted(&SyncTuning::DEFAULT, Span::from_us(10)));
         assert_eq!(batches.chunks(), 16);
-        batches.lasted(Span::from_ms(1));
+        batches.lasted(&SyncTuning::DEFAULT, Span::from_ms(1));
         assert_eq!(batches.chunks(), 16);
-        (0..9).for_each(|_| batches.lasted(Span::from_ms(50)));
+        (0..9).for_each(|_| batches.lasted(&SyncTuning::DEFAULT, Span::from_ms(50)));
         assert_eq!(batches.chunks(), 1);
         assert_eq!([guided(100, 2), guided(3, 2), guided(1, 8)], [25, 1, 1]);
     }

@@ -24,7 +24,7 @@
 //! need again, many in one message. It stands in the queue like any other asker; the tokens come to the node, not to a
 //! thread, and rest there.
 //!
-//! Threads of one node may pass the lock among themselves [`LOCAL_STREAK`] times while another node waits;
+//! Threads of one node may pass the lock among themselves some times (`local_hands_max`) while another node waits;
 //! then it goes to the other node.
 
 use super::lazy_acquire::Behind;
@@ -34,11 +34,9 @@ use crate::hash_map::NumberMap;
 use crate::ids::{LockId, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
+use crate::tuning::LockTuning;
 use crate::wire::message::{Message, Ticket};
 use std::collections::{BTreeMap, VecDeque};
-
-/// How often a lock may change hands within a node while another node waits for it.
-pub const LOCAL_STREAK: u32 = 16;
 
 /// How an acquire begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,8 +78,6 @@ pub enum Wanted {
     /// It goes there later.
     Later,
 }
-/// Most releases by which a token stays, after it was wanted again where it was published.
-const STAYS_MAX: u8 = 127;
 
 /// A thread released a lock that it does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -150,12 +146,20 @@ pub struct Locks {
     locks: NumberMap<LockId, Lock>,
     /// Those whose holders ask other nodes for what the token did not bring.
     pub(super) behind: BTreeMap<LockId, Behind>,
+    tuning: LockTuning,
 }
 
 impl Locks {
     /// No locks yet; they come into being when first named.
     pub fn new() -> Locks {
         Locks::default()
+    }
+
+    /// The same locks with these numbers instead of their defaults.
+    #[must_use]
+    pub fn tuned(mut self, tuning: LockTuning) -> Locks {
+        self.tuning = tuning;
+        self
     }
 
     fn lock(&mut self, cx: &Context<'_>, id: LockId) -> &mut Lock {
@@ -199,12 +203,13 @@ impl Locks {
 
     /// If the token is published, it is here again, or another node has it.
     fn retract_token(&mut self, cx: &mut Context<'_>, id: LockId) {
+        let most = self.tuning.kept_releases_max;
         let Some(lock) = self.locks.get_mut(&id).filter(|l| l.published) else { return };
         lock.published = false;
         lock.token =
             cx.payload.retract_token(id, manager_of(id.0, cx.nodes)) || !Rule::TokensThatLieOutAreTakenOnce.on();
         if lock.token {
-            let stays = (2 * lock.stays.1 + 1).min(STAYS_MAX);
+            let stays = (2 * lock.stays.1 + 1).min(most);
             lock.stays = (stays, stays);
         } else {
             cx.payload.token_left(id);
@@ -275,9 +280,10 @@ impl Locks {
 
     /// The lock's holder has let it go.
     fn let_next(&mut self, cx: &mut Context<'_>, id: LockId) {
+        let most = self.tuning.local_hands_max;
         let lock = self.lock(cx, id);
         lock.holder = None;
-        let goes_on = u32::from(lock.streak) < LOCAL_STREAK || !Rule::StreaksEnd.on();
+        let goes_on = u32::from(lock.streak) < most || !Rule::StreaksEnd.on();
         let to_neighbour = !lock.waiting.is_empty() && (lock.successor.is_none() || goes_on);
         if to_neighbour {
             lock.streak = if lock.successor.is_some() { lock.streak + 1 } else { 0 };

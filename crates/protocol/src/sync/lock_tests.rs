@@ -4,6 +4,7 @@ use super::*;
 use crate::ids::{Channel, Seq};
 use crate::outbox::Outbox;
 use crate::sync::{NoPayload, Payload};
+use crate::tuning::LockTuning;
 
 struct Node {
     me: NodeId,
@@ -277,7 +278,7 @@ fn threads_of_one_node_cannot_keep_the_lock_from_another_for_ever() {
             }
             hands += 1;
         }
-        assert_eq!(hands, LOCAL_STREAK, "each time that the token is here");
+        assert_eq!(hands, LockTuning::DEFAULT.local_hands_max, "each time that the token is here");
         assert_eq!(node.out.sends().len(), 2, "the token, and the request to have it back");
         node.step(None, |l, cx| l.on_grant(cx, lock, &[]));
     }

@@ -244,6 +244,10 @@ tuning! {
         long_close_tables: usize = 4, in 0..65536;
         /// So soon after a close, little can have been written.
         closed_lately_us: u64 = 1_000, in 0..10000000;
+        /// How often a lock may change hands within a node while another node waits for it.
+        local_hands_max: u32 = 16, in 1..255;
+        /// Most releases by which a token stays, after it was wanted again where it was published.
+        kept_releases_max: u8 = 127, in 0..127;
         /// While something waits, threads that release locks look at the clock once in so many calls.
         calls_between_looks: u32 = 16, in 1..65536;
     }
@@ -354,6 +358,28 @@ tuning! {
         push_looks_max: usize = 64, in 0..65536;
     }
 
+    /// Repetitions of what was not acknowledged. Waits grow from the least to the longest.
+    link: LinkTuning {
+        /// Wait before the first repetition while nothing is known of a node, where threads spin.
+        retry_first_us: u64 = 5_000, in 100..10000000;
+        /// The same where threads block, and answer later.
+        retry_first_blocking_us: u64 = 12_000, in 100..10000000;
+        /// Least wait before a repetition, where threads spin.
+        retry_min_us: u64 = 1_000, in 100..10000000;
+        /// The same where threads block.
+        retry_min_blocking_us: u64 = 10_000, in 100..10000000;
+        /// Longest wait where a node is near.
+        retry_max_ms: u64 = 200, in 1..100000;
+        /// The same where it is far, or not known to be near.
+        retry_far_ms: u64 = 2_000, in 1..100000;
+        /// First wait before a request is repeated whose receiver has noted it.
+        probe_min_ms: u64 = 20, in 1..100000;
+        /// Longest such wait.
+        probe_max_ms: u64 = 500, in 1..100000;
+        /// Requests that a thread may have under way.
+        requests_per_thread: usize = 64, in 2..1024;
+    }
+
     /// Objects, pages and lines under `msi`.
     msi: MsiTuning {
         /// How long a granted unit stays although others want it, at its access's first two faults.
@@ -370,6 +396,22 @@ tuning! {
 
     /// Barriers, conditions and dealt work.
     sync: SyncTuning {
+        /// Most nodes that tell each other of their arrival at a barrier directly; more form a tree.
+        barrier_direct_nodes_max: usize = 4, in 2..64;
+        /// An arrival is first repeated after so long, where round trips are shorter.
+        barrier_retry_ms: u64 = 10, in 1..10000;
+        /// After so long at least, once somebody has noted it.
+        barrier_retry_noted_ms: u64 = 50, in 1..10000;
+        /// And at most.
+        barrier_retry_max_ms: u64 = 200, in 1..10000;
+        /// How long it first waits at most where round trips are long.
+        barrier_retry_far_ms: u64 = 2_000, in 1..100000;
+        /// A batch of dealt items that was used up in less time is followed by a larger one.
+        batch_short_us: u64 = 500, in 0..10000000;
+        /// One that took longer, by a smaller one.
+        batch_long_us: u64 = 2_000, in 0..10000000;
+        /// Most chunks of a batch.
+        batch_chunks_max: u64 = 1048576, in 1..1073741824;
         /// Whether nodes hear that nobody waits for their signals, and send none.
         signal_suppression: bool = true, in 0..1;
         /// So many vain signals of a node are enough at first.

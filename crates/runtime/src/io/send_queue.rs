@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Whoever has so many in line waits before it says more.
-const LINE_MAX: usize = 4096;
+const QUEUED_MAX: usize = 4096;
 
 /// A message in line.
 struct Waiting {
@@ -107,7 +107,7 @@ impl Node {
 
     /// Whether a thread that goes on to say more, itself or through the service thread, would fill memory with it.
     pub(crate) fn send_queue_is_long(&self, slot: Slot) -> bool {
-        [slot, Slot::SERVICE].into_iter().any(|slot| self.wire.send_queues[slot.index()].len() > LINE_MAX)
+        [slot, Slot::SERVICE].into_iter().any(|slot| self.wire.send_queues[slot.index()].len() > QUEUED_MAX)
     }
 
     /// Acknowledgements or an answer have come in for a slot's sender.

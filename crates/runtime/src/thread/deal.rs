@@ -126,7 +126,7 @@ impl Thread {
             let now = self.node.now();
             if batch.since.0 > 0 {
                 let span = now - batch.since;
-                batch.sizes.lasted(span);
+                batch.sizes.lasted(&self.home().config.tuning.sync, span);
             }
             let chunks = if part.chunk == 0 { u64::MAX } else { batch.sizes.chunks() };
             batch.items = self.next_batch(part, chunks)?;

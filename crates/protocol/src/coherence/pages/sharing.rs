@@ -24,7 +24,7 @@ pub const MASKS_MAX: usize = 1 << 14;
 
 /// So many marks and lists of writers are kept for the next epoch: memory given back after each would be cleared by the
 /// system for the next.
-const SPARES_MAX: usize = 1 << 12;
+const SPARE_MARKS_MAX: usize = 1 << 12;
 
 /// Which bytes of a page changed, in two words where they say it all, else in marks of the kind `M`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,12 +121,12 @@ impl Spares {
     fn take_back(&mut self, mut writers: Vec<(NodeId, Kept)>) {
         for (_, kept) in writers.drain(..) {
             if let Touched::Each(marks) = kept
-                && self.marks.len() < SPARES_MAX
+                && self.marks.len() < SPARE_MARKS_MAX
             {
                 self.marks.push(marks);
             }
         }
-        if writers.capacity() > 0 && self.lists.len() < SPARES_MAX {
+        if writers.capacity() > 0 && self.lists.len() < SPARE_MARKS_MAX {
             self.lists.push(writers);
         }
     }

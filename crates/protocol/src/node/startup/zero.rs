@@ -32,7 +32,7 @@ const WAKEUP_MOST: Span = Span::from_ms(500);
 /// A node zero that was found by search closes its job no sooner than this, so that another one's WAKEUP can reach it.
 const SETTLE: Span = Span::from_ms(250);
 /// How often and how far apart the multicast probe is sent.
-const PROBES: u32 = 6;
+const MULTICAST_PROBES: u32 = 6;
 const PROBE_INTERVAL: Span = Span::from_ms(25);
 /// Most parts of the table sent for one READY: the asker's receive buffer is not endless.
 const PAGES_AT_ONCE: usize = 32;
@@ -454,7 +454,7 @@ impl Zero {
             return self.fail(core, StartError::GivenUp(why.into()));
         }
         let pages = table::pages(&members, PAGE_BYTES);
-        let probes = if core.config.multicast { PROBES } else { 0 };
+        let probes = if core.config.multicast { MULTICAST_PROBES } else { 0 };
         self.state = State::Hello { since: now, members, pages, ready: 0, probes, probe_at: now };
         for node in (1..core.nodes()).map(|n| NodeId(n as u16)) {
             self.send_pages(core, node, &[], usize::MAX);

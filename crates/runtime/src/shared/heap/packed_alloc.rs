@@ -23,9 +23,9 @@ use std::sync::atomic::Ordering;
 /// Blocks begin at multiples of this many bytes at least.
 const LEAST_ALIGN: usize = 16;
 /// The first region of a kind has so many bytes; later ones are as large as all before them, up to
-/// [`REGION_BYTES_MAX`].
-const REGION_BYTES: usize = 64 << 10;
-const REGION_BYTES_MAX: usize = 1 << 20;
+/// [`PACKED_REGION_BYTES_MAX`].
+const PACKED_REGION_BYTES: usize = 64 << 10;
+const PACKED_REGION_BYTES_MAX: usize = 1 << 20;
 
 /// What must agree of blocks in one region: engine and unit, and placement.
 type Kind = (Keeping, Homes);
@@ -73,7 +73,7 @@ impl PackedAllocator {
 
     /// How large the next region of a kind is, in bytes.
     fn next_region(&mut self, kind: &Kind) -> usize {
-        self.room(kind).map_or(0, |room| room.bytes).clamp(REGION_BYTES, REGION_BYTES_MAX)
+        self.room(kind).map_or(0, |room| room.bytes).clamp(PACKED_REGION_BYTES, PACKED_REGION_BYTES_MAX)
     }
 
     /// From now on blocks of this kind are cut from this region. Gives the region before it if that has no blocks in
