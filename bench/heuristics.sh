@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # What heuristics are worth: runs programs with each switch of docs/tuning.md on and off in turn, and compares.
 #
-#     bench/heuristics.sh [--switches "pages.push locks.turns"] [--programs "fft is"] [--backbones "shm udp"] [--nodes 2]
-#                         [--rounds 5] [--preset large] [--splash PATH] [--size small] [--keep] [--out DIR]
+#     bench/heuristics.sh [--switches "pages.push locks.turns"] [--programs "fft is"] [--backbones "shm udp"]
+#                         [--nodes 2] [--rounds 5] [--preset large] [--splash PATH] [--size small] [--keep] [--out DIR]
 #                         [-- FLAGS OF COMEM RUN]
 #
-# Each round runs a program with the switch on, then off. For each pair a line says the median times, their ratio (off by
-# on: above 1 the heuristic gains) and the counts of both: messages sent, requests for pages, faults. Counts are medians,
-# too: single threads repeat them exactly, but for what waits long enough to be sent twice. A switch may also be a number
-# with a value, to compare with its default: "pages.push_after=4".
+# Each round runs a program with the switch on, then off. A line for each pair says the median times, their ratio (off
+# by on: above 1 the heuristic gains) and the counts of both: messages sent, requests for pages, faults. Counts are
+# medians, too: they repeat exactly, but for what waits long enough to be sent twice. A switch may also be a number with
+# a value, to compare with its default: "pages.push_after=4".
 #
-# Without --switches all switches are tried, with defaults elsewhere. --programs are kernels of workloads/ (fft is lu radix
-# sor water); with --splash PATH, a checkout of SPLASH-3, also programs of it, such as lu-contiguous, built below DIR/splash
-# (--keep builds nothing anew). COMEM_BIN names the folder of comem, COMEM_WORKLOADS that of the kernels. A wrong result, a
-# crash or a time-out is printed as WRONG, and the script fails. DIR (out/heuristics) gets table.md and runs.csv.
+# Without --switches all switches are tried, one at a time. --programs are kernels of workloads/ (fft is lu radix sor
+# water). With --splash PATH, a checkout of SPLASH-3, they may be programs of it, too, such as lu-contiguous. Those are
+# built below DIR/splash (--keep builds nothing anew). COMEM_BIN names the folder of comem, COMEM_WORKLOADS that of the
+# kernels. A wrong result, a crash or a time-out is printed as WRONG, and the script fails. DIR (out/heuristics) gets
+# table.md and runs.csv.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${COMEM_BIN:-$here/../target/release}
@@ -71,7 +72,8 @@ else
 fi
 for program in $programs; do
     if is_kernel "$program"; then
-        [ -x "$workloads/$program" ] || die "there is no $workloads/$program: run make -C workloads, or name its folder in COMEM_WORKLOADS"
+        [ -x "$workloads/$program" ] ||
+            die "there is no $workloads/$program: run make -C workloads, or name its folder in COMEM_WORKLOADS"
     elif [ -n "$splash" ]; then
         build comem "${program#splash-}" CC="$bin/comem-cc" || exit 2
     else

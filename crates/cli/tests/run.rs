@@ -731,6 +731,26 @@ fn choices_about_pages_reach_the_nodes() {
     assert!(out(&dry).contains("COMEM_DETECTOR=uffd"), "{}", out(&dry));
 }
 
+#[test]
+fn numbers_reach_all_nodes_and_nonsense_is_refused() {
+    let scratch = Scratch::new();
+    let show = ["-n", "2", "--no-prefix", "sh", "-c", "echo $COMEM_TUNING"];
+    let with = |value: &str| finish(scratch.comem().env("COMEM_TUNING", value).arg("run").args(show));
+    let chosen = with("pages.push=off,locks.turn_us=7");
+    assert_eq!(out(&chosen), "pages.push=off,locks.turn_us=7\n".repeat(2), "{}", err(&chosen));
+    for (value, words) in [
+        ("pages.pusch=off", "there is no number pages.pusch; was pages.push meant?"),
+        ("magic=1", "names begin with one of pages, homes"),
+        ("pages.push_after=99", "pages.push_after may be 1 to 31, not"),
+        ("pages.push=off,pages.push=off", "stands there twice"),
+        ("rubbish", "is not of the form name=value"),
+    ] {
+        let refused = with(value);
+        assert_eq!((refused.status.code(), out(&refused).as_str()), (Some(2), ""), "{}", err(&refused));
+        assert!(err(&refused).contains(words) && err(&refused).lines().count() == 1, "{}", err(&refused));
+    }
+}
+
 /// What a job that was told this takes, in the words of a dry run, and what it says on standard error.
 fn backbone_taken(shell: &str, variables: &[(&str, &str)]) -> (String, String) {
     let scratch = Scratch::new();

@@ -90,6 +90,10 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     // some 10 ms.
     comem_memory::guard::membarrier_works();
     let clock = Arc::new(Clock::new());
+    let differences = config.tuning.differences();
+    if config.verbose && !differences.is_empty() && config.node.unwrap_or_default() == NodeId(0) {
+        crate::error::say(format_args!("comem: numbers that differ from their defaults: {differences}"));
+    }
     if let Some(note) = clock.note().filter(|_| config.verbose) {
         crate::error::say(format_args!("comem: {note}"));
     }
@@ -146,8 +150,8 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
     node
 }
 
-/// The numbers that differ from their defaults, as one of the options that must agree. Many of them are summed up in one
-/// number: options are short.
+/// The numbers that differ from their defaults, as one of the options that must agree. Many of them are summed up in
+/// one number: options are short.
 fn tuning_in_options(tuning: &Tuning) -> String {
     const SHOWN_MAX: usize = 80;
     let differences = tuning.differences();
@@ -256,10 +260,6 @@ impl Boot {
                 endpoints[0].local_addr().port(),
                 if auth { "on" } else { "off" },
             ));
-        }
-        let differences = config.tuning.differences();
-        if config.verbose && !differences.is_empty() && config.node.unwrap_or_default() == NodeId(0) {
-            crate::error::say(format_args!("comem: numbers that differ from their defaults: {differences}"));
         }
         // Shared memory rouses nobody for acknowledgements that do not press.
         let acks_may_lie = network.backbone() == Backbone::Shm;

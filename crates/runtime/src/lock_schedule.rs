@@ -34,7 +34,8 @@ pub(crate) struct Schedule {
     due: AtomicU64,
     /// Until when the service thread sleeps at most.
     sleeps: AtomicU64,
-    /// Calls of threads at which something waited: a look at the clock costs half as much as a lock. Two threads may count as one: it does not matter.
+    /// Calls of threads at which something waited: a look at the clock costs half as much as a lock. Two threads may
+    /// count as one: it does not matter.
     calls: AtomicU32,
 }
 

@@ -142,6 +142,28 @@ fn a_node_whose_packets_differ_from_the_others_hears_which_mtu_fits_all() {
 }
 
 #[test]
+fn a_node_with_other_numbers_than_the_others_is_refused() {
+    // More than an option has room for.
+    let many = ["retained", "soon", "turn", "lately", "lock_wait"].map(|name| format!("locks.{name}_us=17"));
+    for (there, here, words) in [
+        ("", "pages.push=off", "none of them there, COMEM_TUNING=pages.push=off here"),
+        ("locks.turn_us=7", "locks.turn_us=8", "COMEM_TUNING=locks.turn_us=7 there, COMEM_TUNING=locks.turn_us=8 here"),
+        ("", &many.join(","), "COMEM_TUNING=#"),
+    ] {
+        let mut zero = node(&[(var::BACKBONE, "udp"), (var::TUNING, there)]);
+        let mut line = String::new();
+        BufReader::new(zero.stderr.take().expect("a pipe")).read_line(&mut line).expect("a node's words");
+        let at = line.split_once("COMEM_JOIN=").and_then(|(_, rest)| rest.split([';', ' ']).next());
+        let settings = [(var::BACKBONE, "udp"), (var::TUNING, here), ("COMEM_JOIN", at.expect("an address"))];
+        let output = node(&settings).wait_with_output().expect("a node ends");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(words) && said.contains("start all with the same options"), "{said}");
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        zero.kill().and_then(|()| zero.wait()).expect("it waits still");
+    }
+}
+
+#[test]
 fn a_node_waits_for_others_for_ever_where_nobody_is_taken_for_lost() {
     let mut zero = node(&[(var::BACKBONE, "udp"), (var::NODE_TIMEOUT, "off")]);
     let mut line = String::new();

@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn regular_strides_are_followed_when_copies_have_to_go() {
-        let mut streams = StridePrefetcher { doubt: StridePrefetcher::DOUBTFUL + 3, ..StridePrefetcher::default() };
+        let mut streams = StridePrefetcher { doubt: 7, ..StridePrefetcher::default() };
         let ahead = |streams: &mut StridePrefetcher, page| {
             let ahead = streams.next(page, 1);
             streams.throttle(page, ahead, 128).units
@@ -560,9 +560,10 @@ mod tests {
             let mut streams = StridePrefetcher::default();
             let mut block = |i: u32| read(&mut streams, 10_000 * (i + 1), pages);
             let (faults, fetched) = block(0);
-            assert!(fetched > pages + Usual::END_TOLERANCE, "{fetched} of {pages}");
+            let end = pages + PrefetchTuning::DEFAULT.end_tolerance_pages;
+            assert!(fetched > end, "{fetched} of {pages}");
             let later: Vec<_> = (1..60).map(&mut block).skip(30).collect();
-            assert!(later.iter().all(|(_, fetched)| *fetched <= pages + Usual::END_TOLERANCE), "{pages}: {later:?}");
+            assert!(later.iter().all(|(_, fetched)| *fetched <= end), "{pages}: {later:?}");
             assert!(later.iter().all(|(now, _)| *now <= faults + 1), "{pages}: {later:?}");
         }
     }
