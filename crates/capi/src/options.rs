@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 /// What may be set, by the name of the option; the variable is `COMEM_` and the name in capitals.
-const NAMES: [&str; 30] = [
+const NAMES: [&str; 31] = [
     "auth",
     "backbone",
     "bind",
@@ -29,6 +29,7 @@ const NAMES: [&str; 30] = [
     "slow",
     "stats",
     "threads",
+    "tuning",
     "unit-bytes",
     "unit-pages",
     "verbose",

@@ -97,7 +97,9 @@ impl Node {
 
     /// The same with locks that are scheduled by these numbers.
     pub(crate) fn with_schedule(mut self, tuning: Option<LockTuning>) -> Node {
-        self.schedule = LockSchedule::new(tuning.unwrap_or_else(|| quiet(false)));
+        let tuning = tuning.unwrap_or_else(|| quiet(false));
+        self.schedule = LockSchedule::new(tuning);
+        self.locks = Locks::new().tuned(tuning);
         self
     }
 

@@ -448,9 +448,9 @@ impl Node {
         let free_bytes = if layout.posts_arrivals { 60 } else { usize::MAX };
         Node {
             pages: Pages::new(me, layout, open, seed),
-            locks: Locks::new(),
+            locks: Locks::new().tuned(layout.tuning.locks),
             flags: Flags::new(),
-            objects: sync::objects::SyncObjects::new(),
+            objects: sync::objects::SyncObjects::new().tuned(layout.tuning.sync),
             barrier: Barrier::new(me, layout.nodes, threads.len()).for_notices(free_bytes),
             threads,
             at_barrier: 0,
