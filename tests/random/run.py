@@ -39,6 +39,12 @@ FAULTS = [
 ]
 
 
+def switches():
+    """The heuristics that may be off: the switches in the table of docs/tuning.md."""
+    rows = [line.split("|") for line in (ROOT / "docs/tuning.md").read_text().splitlines() if line.startswith("| `")]
+    return [row[1].strip(" `") for row in rows if row[3].strip() == "on or off"]
+
+
 class Choice:
     """What one seed stands for."""
 
@@ -87,6 +93,11 @@ class Choice:
                 value = "block"
             if wanted:
                 flags += [name, value]
+        # By itself, so that what else a seed stands for stays when switches come and go.
+        numbers = random.Random(f"{self.seed} numbers")
+        if numbers.random() < 0.3:
+            some = numbers.sample(switches(), numbers.choice([1, 3, 12]))
+            flags += ["--tuning", ",".join(f"{switch}=off" for switch in some)]
         return flags
 
     def spins(self):

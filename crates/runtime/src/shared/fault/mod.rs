@@ -296,7 +296,7 @@ impl Thread {
         // Of home pages no copies come, however many are mapped.
         let crowded = shared.under_pressure().filter(|_| shared.is_elsewhere(known, page));
         let ahead = match crowded {
-            _ if !self.home().config.prefetch || !shared.tuning.prefetch.stride => PrefetchPlan::NOTHING,
+            _ if !self.home().config.prefetch => PrefetchPlan::NOTHING,
             Some(most) => self.stream(|s| s.throttle(page, stream, (most / u64::from(unit_pages)) as usize)),
             None => stream,
         };

@@ -156,6 +156,11 @@ impl StridePrefetcher {
     /// A fault at `page`: what to fetch with it.
     pub(in crate::shared) fn next(&mut self, page: PageNo, unit_pages: u32) -> PrefetchPlan {
         self.faults += 1;
+        let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
+        if !self.tuning.stride {
+            // What was in use behind the page may come with it all the same.
+            return PrefetchPlan { known: most.min(self.tuning.third_run_units), ..PrefetchPlan::NOTHING };
+        }
         let unit = i64::from(unit_pages);
         let far = |s: &Stream| i64::from(page) - i64::from(s.last);
         let goes_on = |s: &Stream| {
@@ -184,7 +189,6 @@ impl StridePrefetcher {
             self.streams[at] = begun.unwrap_or(Stream { first: page, ..Stream::default() });
             at
         });
-        let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
         self.record(page, unit, found);
         let (tuning, growth) = (self.tuning, self.next_run(self.streams[at].units));
         let stream = &mut self.streams[at];
@@ -461,6 +465,13 @@ mod tests {
             });
             assert!(fetched[0] > 1000 && fetched[1] < 800, "{column_bytes}: {fetched:?} pages");
         }
+    }
+
+    #[test]
+    fn without_strides_a_fault_fetches_its_page_and_what_was_in_use_behind_it() {
+        let mut streams = StridePrefetcher::new(PrefetchTuning { stride: false, ..PrefetchTuning::DEFAULT });
+        let nothing_ahead = PrefetchPlan { known: 30, ..PrefetchPlan::NOTHING };
+        assert!((0..40).all(|page| next(&mut streams, page) == nothing_ahead));
     }
 
     #[test]
