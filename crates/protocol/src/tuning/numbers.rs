@@ -109,7 +109,7 @@ tuning! {
         /// Whether a write fetches as many units as are in use before it.
         extend_writes: bool = true, in 0..1;
         /// So many units before a written one are looked at for that.
-        extend_writes_units_max: usize = 3, in 0..64;
+        extend_writes_units_max: usize = 3, in 0..16;
         /// Most barriers in a row at which a copy is fetched ahead without being seen in use.
         trust_max: u8 = 64, in 1..100;
         /// Whether copies that end at a barrier and are fetched again stay mapped.
