@@ -16,6 +16,8 @@ use comem_protocol::sync::arrival::{Arrive, NODES_MAX, Reply, Step};
 use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::Collective;
+use std::io;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Whose memory has the words.
@@ -30,37 +32,77 @@ pub(crate) struct Arrival {
     step: Step,
 }
 
+/// The words of all nodes' arrivals; none where all arrivals go by messages.
+///
+/// They are set once, and read and stored without a lock.
+#[derive(Debug)]
+pub(crate) struct ArrivalWords {
+    table: OnceLock<ArrivalTable>,
+    me: NodeId,
+    nodes: usize,
+}
+
+impl ArrivalWords {
+    pub(crate) fn new(me: NodeId, nodes: usize) -> ArrivalWords {
+        ArrivalWords { table: OnceLock::new(), me, nodes }
+    }
+
+    #[inline]
+    pub(crate) fn table(&self) -> Option<&ArrivalTable> {
+        self.table.get()
+    }
+
+    /// Makes the memory of all words, at its home.
+    fn make(&self, job: u64) -> io::Result<()> {
+        if self.me == HOME { ArrivalTable::new(job).map(|table| self.set(table)) } else { Ok(()) }
+    }
+
+    /// Maps the memory of all words, at other nodes, when its home, of this process number, has made it.
+    fn map(&self, pid: u32, job: u64) -> io::Result<()> {
+        if self.me == HOME { Ok(()) } else { ArrivalTable::of(pid, job).map(|table| self.set(table)) }
+    }
+
+    fn set(&self, table: ArrivalTable) {
+        let set = self.table.set(table);
+        debug_assert!(set.is_ok(), "they are made once");
+    }
+
+    /// The nodes for which this one waits at the barrier that is not open yet, as their words say; `None` where there
+    /// are no words.
+    pub(crate) fn missing(&self, barrier: &Barrier) -> Option<Vec<NodeId>> {
+        let table = self.table().filter(|_| barrier.uses_words())?;
+        let is_missing = |node: &NodeId| *node != self.me && table.word(*node).call_at(barrier.epoch()).is_none();
+        Some(NodeId::all(self.nodes).filter(is_missing).collect())
+    }
+
+    /// Right after a thread's arrival, with the barrier's lock held: stores the node's word, if the thread is its last.
+    pub(crate) fn store(&self, barrier: &mut Barrier) -> Option<Arrival> {
+        let mut arrive = barrier.steps()?;
+        let mut step = arrive.next(Reply::Begin);
+        if let (Step::Store(word), Some(table)) = (step, self.table()) {
+            table.store(self.me, word);
+            step = arrive.next(Reply::Done);
+        }
+        Some(Arrival { arrive, step })
+    }
+}
+
 impl Node {
     /// Whether arrivals are to be words, if all nodes reach them.
-    pub(crate) fn wants_arrival_words(&self) -> bool {
+    fn wants_arrival_words(&self) -> bool {
         let is_one_host = self.config.backbone.named() == Some(Backbone::Shm);
-        self.lock_tables().is_some() && is_one_host && self.nodes() <= NODES_MAX
+        self.sync.lock_tables().is_some() && is_one_host && self.nodes() <= NODES_MAX
     }
 
     /// Makes the memory of all words, at its home.
     pub(crate) fn make_arrival_words(&self, job: u64) {
-        if self.wants_arrival_words() && self.me() == HOME {
-            match ArrivalTable::new(job) {
-                Ok(table) => self.set_arrival_words(table),
-                Err(error) => self.goes_without_words(&error),
-            }
+        if self.wants_arrival_words() {
+            self.may_lack_words(self.arrival_words.make(job));
         }
     }
 
-    /// Maps the memory of all words, at other nodes, when its home has made it. Whether it is here.
-    fn map_arrival_words(&self, job: u64) -> bool {
-        if self.me() != HOME {
-            let (_, pid) = self.wire.member(HOME).unwrap_or_default();
-            match ArrivalTable::of(pid, job) {
-                Ok(table) => self.set_arrival_words(table),
-                Err(error) => self.goes_without_words(&error),
-            }
-        }
-        self.arrival_words().is_some()
-    }
-
-    fn goes_without_words(&self, error: &std::io::Error) {
-        if self.config.verbose {
+    fn may_lack_words(&self, made: io::Result<()>) {
+        if let (Err(error), true) = (made, self.config.verbose) {
             crate::error::say(format_args!(
                 "comem: {}: barriers go by messages: no memory for words of arrivals: {error}",
                 self.name_of(self.me())
@@ -68,42 +110,39 @@ impl Node {
         }
     }
 
-    /// The nodes for which this one waits at the barrier that is not open yet, as their words say; `None` where there
-    /// are no words.
-    pub(crate) fn missing_by_words(&self, barrier: &Barrier) -> Option<Vec<NodeId>> {
-        let table = self.arrival_words().filter(|_| barrier.uses_words())?;
-        let is_missing = |node: &NodeId| *node != self.me() && table.word(*node).call_at(barrier.epoch()).is_none();
-        Some(NodeId::all(self.nodes()).filter(is_missing).collect())
-    }
-
-    /// Right after a thread's arrival, with the same lock held: stores the node's word, if the thread is its last.
-    pub(crate) fn store_arrival(&self, barrier: &mut Barrier) -> Option<Arrival> {
-        let mut arrive = barrier.steps()?;
-        let mut step = arrive.next(Reply::Begin);
-        if let (Step::Store(word), Some(table)) = (step, self.arrival_words()) {
-            table.store(self.me(), word);
-            step = arrive.next(Reply::Done);
-        }
-        Some(Arrival { arrive, step })
-    }
-
     /// Sleeps until the eventcount is not `events` any more, or for a while.
     fn sleep_at_words(&self, slot: Slot, table: &ArrivalTable, events: u32) {
-        if self.has_messages_out(slot) {
+        if self.wire.is_sending(slot) {
             self.run_timers(slot);
             self.receive(slot, slot, Some(Duration::ZERO), Wait::Block);
         }
-        if self.has_messages_out(slot) {
+        if self.wire.is_sending(slot) {
             // What it has posted goes on only as acknowledgements come.
             self.receive(slot, slot, Some(WITH_MESSAGES), Wait::Block);
         } else {
             table.sleep(events, SLEEP_MOST);
         }
     }
+}
 
-    fn has_messages_out(&self, slot: Slot) -> bool {
-        self.wire.sender(slot).lock().outstanding() > 0
+/// One step that need not wait.
+fn carry_out(thread: &Thread, table: &ArrivalTable, step: Step) -> Reply {
+    match step {
+        Step::ReadWord(node) => return Reply::Word(table.word(node)),
+        Step::ReadEvents => return Reply::Number(table.events()),
+        Step::ReadSleepers => return Reply::Number(table.sleepers()),
+        Step::Store(word) => table.store(thread.home().me(), word),
+        Step::Fence => table.fence(),
+        Step::AddSleeper => table.add_sleeper(),
+        Step::RemoveSleeper => table.remove_sleeper(),
+        Step::Advance => table.advance(),
+        Step::Wake => {
+            thread.counters().barrier_wakes.add(1);
+            table.wake();
+        }
+        Step::Look(_) | Step::Sleep(_) | Step::Open | Step::ByMessages => {}
     }
+    Reply::Done
 }
 
 impl Thread {
@@ -113,11 +152,13 @@ impl Thread {
         if !node.wants_arrival_words() {
             return Ok(());
         }
-        let reached = i64::from(node.map_arrival_words(job));
+        let (_, pid) = node.wire.member(HOME).unwrap_or_default();
+        node.may_lack_words(node.arrival_words.map(pid, job));
+        let reached = i64::from(node.arrival_words.table().is_some());
         // The least of all.
         let all = self.collective(Collective::PLACE, &reached.to_be_bytes(), |result| result.to_vec())?;
         if all == 1_i64.to_be_bytes() {
-            node.with_barrier(Barrier::use_words);
+            node.sync.with_barrier(Barrier::use_words);
         }
         Ok(())
     }
@@ -125,7 +166,7 @@ impl Thread {
     /// Goes on with an arrival until the barrier has opened, or until it goes by messages.
     pub(crate) fn arrive_by_word(&self, arrival: Arrival, (what, number): (Collective, u32)) -> Result<()> {
         let node = self.home();
-        let Some(table) = node.arrival_words() else { return Ok(()) };
+        let Some(table) = node.arrival_words.table() else { return Ok(()) };
         let Arrival { mut arrive, mut step } = arrival;
         let (slot, epoch) = (Some(self.slot()), arrive.epoch());
         loop {
@@ -133,50 +174,30 @@ impl Thread {
                 Step::Look(_) => {
                     let waits = self.wait_with(Waiting::Barrier(what, number), |why, since| {
                         let wait = || self.wait_for_words(table, &mut arrive, step, (why, since));
-                        node.asleep(self.slot(), why, since, wait)
+                        node.slots.asleep(self.slot(), why, since, wait)
                     });
                     let next = waits?;
                     // What else may end the wait: messages, and calls that do not go together.
-                    if node.with_barrier(|b| b.is_open(what, number)) != Ok(false) {
+                    if node.sync.with_barrier(|b| b.is_open(what, number)) != Ok(false) {
                         return Ok(());
                     }
                     next
                 }
                 Step::Open => {
-                    if self.stepping(|out| node.with_barrier(|b| b.open_by_words(epoch, slot, out))) {
+                    if self.stepping(|out| node.sync.with_barrier(|b| b.open_by_words(epoch, slot, out))) {
                         self.counters().barriers_by_words.add(1);
-                        node.note_progress();
+                        node.life.note_progress();
                     }
                     return Ok(());
                 }
                 Step::ByMessages => {
                     let now = node.now();
-                    self.stepping(|out| node.with_barrier(|b| b.tell_by_messages(now, epoch, slot, out)));
+                    self.stepping(|out| node.sync.with_barrier(|b| b.tell_by_messages(now, epoch, slot, out)));
                     return Ok(());
                 }
-                step => arrive.next(self.carry_out(table, step)),
+                step => arrive.next(carry_out(self, table, step)),
             };
         }
-    }
-
-    /// One step that need not wait.
-    fn carry_out(&self, table: &ArrivalTable, step: Step) -> Reply {
-        match step {
-            Step::ReadWord(node) => return Reply::Word(table.word(node)),
-            Step::ReadEvents => return Reply::Number(table.events()),
-            Step::ReadSleepers => return Reply::Number(table.sleepers()),
-            Step::Store(word) => table.store(self.home().me(), word),
-            Step::Fence => table.fence(),
-            Step::AddSleeper => table.add_sleeper(),
-            Step::RemoveSleeper => table.remove_sleeper(),
-            Step::Advance => table.advance(),
-            Step::Wake => {
-                self.counters().barrier_wakes.add(1);
-                table.wake();
-            }
-            Step::Look(_) | Step::Sleep(_) | Step::Open | Step::ByMessages => {}
-        }
-        Reply::Done
     }
 
     /// Looks at the eventcount until it changes, sleeps once if it does not, and reads the words that are there then.
@@ -190,7 +211,7 @@ impl Thread {
     ) -> Result<Step> {
         let (node, slot) = (self.home(), self.slot());
         let mine = node.wire.endpoint(slot);
-        let until = node.now() + node.spin_at_locks(slot);
+        let until = node.now() + node.slots[slot].spins.span(&node.config);
         let ((mut pause, pause_max), mut slept) = (node.lock_pauses(), false);
         loop {
             let reply = match step {
@@ -208,12 +229,12 @@ impl Thread {
                     if now == events { Reply::Tired } else { Reply::Number(now) }
                 }
                 Step::AddSleeper => {
-                    node.goes_on()?;
+                    node.life.goes_on()?;
                     // Nobody waits for this thread to be patient: it may sleep for long.
                     node.flush_wakeups(slot);
                     node.lets_go_at_rest(slot);
                     node.look_whether_unanswered(slot, why, since)?;
-                    self.carry_out(table, step)
+                    carry_out(self, table, step)
                 }
                 Step::Sleep(events) => {
                     node.sleep_at_words(slot, table, events);
@@ -221,10 +242,10 @@ impl Thread {
                     Reply::Done
                 }
                 Step::Open | Step::ByMessages => break,
-                step => self.carry_out(table, step),
+                step => carry_out(self, table, step),
             };
             step = arrive.next(reply);
         }
-        node.goes_on().map(|()| step)
+        node.life.goes_on().map(|()| step)
     }
 }

@@ -13,7 +13,10 @@
 //! core of whoever sent something, another node's thread; it answered there, and then looked for more for a while, and
 //! the one that had asked could not see the answer before that was over.
 
+use crate::capacity;
+use crate::config::Config;
 use crate::thread::split;
+use comem_protocol::ids::Slot;
 use comem_protocol::time::Time;
 use std::cell::Cell;
 use std::mem::{MaybeUninit, size_of};
@@ -123,6 +126,82 @@ impl CpuSet {
     /// Whether the calling thread runs there.
     fn is_there(&self) -> bool {
         core().is_none_or(|core| self.cores.binary_search(&core).is_ok())
+    }
+}
+
+/// The cores that this node's threads are to stay on.
+fn own_cores(config: &Config) -> Option<Vec<usize>> {
+    let place = config.host_place.filter(|_| config.bind != Bind::Off)?;
+    let allowed = allowed_cores();
+    let fits = config.host_nodes.saturating_mul(config.threads) <= capacity::cores();
+    let own = share_of(&allowed, place, config.host_nodes, config.threads).filter(|_| fits);
+    if config.verbose {
+        match own {
+            Some(own) => {
+                let how = if config.bind == Bind::Cores { "stay on" } else { "come back to" };
+                crate::error::say(format_args!("comem: application threads {how} cores {}", in_words(own)))
+            }
+            None => crate::error::say(format_args!(
+                "comem: no cores of their own for threads: {} nodes with {} each, {} cores",
+                config.host_nodes,
+                config.threads,
+                allowed.len()
+            )),
+        }
+    }
+    own.map(<[usize]>::to_vec)
+}
+
+/// The cores that a node's threads stay on or come back to, where they have some of their own.
+#[derive(Debug)]
+pub(crate) struct OwnCores {
+    cores: Option<Vec<usize>>,
+    bind: Bind,
+    /// Whether this is the only node on its host.
+    is_alone: bool,
+    threads: usize,
+    /// The node's name, where it says which thread the host keeps from its cores.
+    tells_as: Option<String>,
+}
+
+impl OwnCores {
+    pub(crate) fn new(config: &Config, node: String) -> OwnCores {
+        OwnCores {
+            cores: own_cores(config),
+            bind: config.bind,
+            is_alone: config.host_nodes == 1,
+            threads: config.threads,
+            tells_as: config.verbose.then_some(node),
+        }
+    }
+
+    /// The cores that the thread in this slot comes back to, if any. A node alone on its host has no other to keep
+    /// apart from.
+    pub(crate) fn of(&self, slot: Slot) -> Option<CpuSet> {
+        let comes_back = self.bind == Bind::Auto && !self.is_alone;
+        let cores = self.cores.as_ref().filter(|_| comes_back)?;
+        Some(CpuSet::of(cores, &allowed_cores(), slot.index() - 1, self.threads))
+    }
+
+    /// Keeps the service thread on its node's own cores. Whether no other node's threads come back to where it runs.
+    pub(crate) fn keep_service_at_home(&self) -> bool {
+        self.is_alone || self.cores.as_ref().is_some_and(|cores| self.keep_on(cores))
+    }
+
+    /// Keeps the calling thread on the node's own cores, if it has some to stay on.
+    pub(crate) fn stay(&self) {
+        if let Some(cores) = self.cores.as_ref().filter(|_| self.bind == Bind::Cores) {
+            self.keep_on(cores);
+        }
+    }
+
+    /// Keeps the calling thread on these cores. A host that forbids it has a reason; the thread runs all the same.
+    fn keep_on(&self, cores: &[usize]) -> bool {
+        let stays = stay_on(cores);
+        if let (Err(error), Some(node)) = (&stays, &self.tells_as) {
+            crate::error::say(format_args!("comem: {node}: a thread cannot stay on its cores: {error}"));
+        }
+        stays.is_ok()
     }
 }
 

@@ -31,6 +31,7 @@ use comem_protocol::coherence::Engine;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::identity::{Identity, Layout, PACKETS, VERSION};
+use comem_protocol::node::membership::Detector;
 use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Phase, StartError, Startup, To, Transmit};
 use comem_protocol::node::table::Membership;
 use comem_protocol::time::Span;
@@ -382,7 +383,7 @@ impl Boot {
         let job = membership.job;
         let node = self.into_node(machine, membership, writer);
         if node.config.locks_are_one_sided() {
-            node.set_lock_tables(LockTables::new(node.me(), node.nodes(), job)?);
+            node.sync.set_lock_tables(LockTables::new(node.me(), node.nodes(), job)?);
         }
         node.make_arrival_words(job);
         launcher_link.hand_over(&node);
@@ -395,9 +396,9 @@ impl Boot {
         main.collective(Collective::create(0), &[], |_| ())?;
         node.meet_line_peers()?;
         main.meet_by_ucx()?;
-        node.tell_launcher(&FromNode::Started);
+        node.launcher.tell(&FromNode::Started);
         if crate::host::host().is_some() {
-            node.tell_launcher(&FromNode::Outlives);
+            node.launcher.tell(&FromNode::Outlives);
         }
         Ok(node)
     }
@@ -717,30 +718,31 @@ fn job_of(program: u64, reader: &mut ControlReader<ToNode>) -> Result<Job> {
 /// See [`crate::Comem::finish`].
 pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     main.flush_posts()?;
-    node.reads_no_more.store(true, Ordering::Release);
+    node.inboxes.take_all();
     if let Some(shared) = node.shared() {
         main.bring_globals_home(shared)?;
     }
-    node.closing();
+    node.with_detector(Detector::closing);
     main.collective(Collective::EXIT, &[], |_| ())?;
-    node.check_use()?;
-    node.has_closed();
+    node.life.check_use()?;
+    node.with_detector(Detector::closed);
     if let Some(shared) = node.shared() {
-        node.give_globals_back(shared);
+        shared.give_globals_back();
     }
-    node.tell_launcher(&FromNode::Finished);
+    node.launcher.tell(&FromNode::Finished);
     if node.nodes() > 1 {
         // Others may have missed this node's arrival; the service thread reminds them meanwhile.
-        node.shutdown.answer_others();
+        node.life.shutdown.answer_others();
     }
     node.leave();
     node.wire.retire();
-    main.end_life_now();
-    let _ = node.ended.set((main.slot(), node.now()));
+    // The main thread may live on.
+    crate::end_current_life();
+    node.life.end(main.slot(), node.now());
     keys::take_away();
-    node.outlive_finish();
+    node.life.outlive_finish();
     let stats = report::stats(node, None);
-    if node.tell_launcher(&FromNode::Stats { stats: stats.clone() }) {
+    if node.launcher.tell(&FromNode::Stats { stats: stats.clone() }) {
         return Ok(());
     }
     match &node.config.stats {

@@ -12,7 +12,7 @@
 
 use crate::error::Result;
 use crate::mutex::Mutex;
-use crate::node::{Node, Waiting};
+use crate::node::{Slots, Waiting};
 use crate::thread::Thread;
 use comem_protocol::ids::Slot;
 use comem_protocol::sync::barrier::kinds;
@@ -114,7 +114,7 @@ impl CollectiveGate {
     }
 
     /// Whether a thread may begin this now; it counts then until [`CollectiveGate::end`].
-    fn begin(&self, slot: Slot, what: Entry) -> bool {
+    pub(crate) fn begin(&self, slot: Slot, what: Entry) -> bool {
         let mut state = self.state.lock();
         let holds = *state.held(slot) > 0;
         let may = match state.stage {
@@ -149,9 +149,9 @@ impl CollectiveGate {
         if *held == 0 { state.holds_nothing(slot) } else { None }
     }
 
-    /// A thread has ended; gives who must be roused.
+    /// A thread has left its slot, with whatever it held; gives who must be roused.
     #[must_use]
-    fn forget(&self, slot: Slot) -> Option<Slot> {
+    pub(crate) fn forget(&self, slot: Slot) -> Option<Slot> {
         let mut state = self.state.lock();
         *state.held(slot) = 0;
         state.holds_nothing(slot)
@@ -214,30 +214,18 @@ impl Drop for Call<'_> {
     }
 }
 
-impl Node {
-    /// A thread has left its slot, with whatever it held.
-    pub(crate) fn sections_are_left(&self, slot: Slot) {
-        if let Some(roused) = self.gate.as_ref().and_then(|sections| sections.forget(slot)) {
-            self.wake_thread(roused);
-        }
-    }
+/// Whether arrivals at this call carry write notices. Where nodes have hosts, and may come to the end of their part at
+/// any call, any call may find their notices.
+pub(crate) fn is_coherent(hosted: bool, what: Collective) -> bool {
+    what.is_coherent() || (hosted && matches!(what.kind, kinds::CREATE | kinds::RENDEZVOUS | kinds::UNIT))
+}
 
-    /// Whether other threads than this one may be at work.
-    fn others_work(&self, slot: Slot) -> bool {
-        let taken = |index: usize| self.slots[index].taken.load(std::sync::atomic::Ordering::Acquire);
-        let seated = (1..self.slots.len()).any(|index| index != slot.index() && taken(index));
-        seated || crate::host::host().is_some_and(|host| host.has_other_threads())
-    }
+/// Whether other threads than the one in this slot may be at work.
+fn others_work(slots: &Slots, slot: Slot) -> bool {
+    slots.others_sit(slot) || crate::host::host().is_some_and(|host| host.has_other_threads())
 }
 
 impl Thread {
-    /// Whether arrivals at this call carry write notices. Where nodes may come to the end of their part at any call,
-    /// any call may find their notices.
-    pub(crate) fn is_coherent(&self, what: Collective) -> bool {
-        let hosted = self.home().gate.is_some();
-        what.is_coherent() || (hosted && matches!(what.kind, kinds::CREATE | kinds::RENDEZVOUS | kinds::UNIT))
-    }
-
     /// Before a coherent collective call says what was written: waits until no other thread of the node is in the
     /// middle of a critical section.
     pub(crate) fn begin_call(&self) -> Result<Option<Call<'_>>> {
@@ -246,7 +234,7 @@ impl Thread {
         while !sections.shut(self.slot()) {
             self.wait(Waiting::Sections)?;
         }
-        call.beside = self.home().others_work(self.slot());
+        call.beside = others_work(&self.home().slots, self.slot());
         Ok(Some(call))
     }
 
@@ -268,12 +256,6 @@ impl Thread {
             let taken = self.take_pins_back();
             taken.inspect_err(|_| self.end_section(sections)).map(|()| entry)
         })
-    }
-
-    /// As [`Thread::begin_section`], where a lock has come for a section that began as `entry`: whether it may begin
-    /// now.
-    pub(crate) fn resume_section(&self, sections: &CollectiveGate, entry: Entry) -> bool {
-        sections.begin(self.slot(), entry)
     }
 
     pub(crate) fn end_section(&self, sections: &CollectiveGate) {

@@ -320,6 +320,16 @@ fn port_range(text: &str) -> Result<(u16, u16), String> {
 }
 
 impl Config {
+    /// Whether this job's datagrams go over a network.
+    pub(crate) fn is_over_udp(&self) -> bool {
+        self.backbone.named() == Some(comem_net::Backbone::Udp)
+    }
+
+    /// The name of what moves this job's datagrams; `none` where there are none to move.
+    pub(crate) fn backbone_name(&self) -> &'static str {
+        self.backbone.named().map_or("none", comem_net::Backbone::name)
+    }
+
     /// Whether the heap has a part whose accesses the program checks itself.
     pub fn has_lines(&self) -> bool {
         self.inline

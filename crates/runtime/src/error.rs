@@ -312,6 +312,12 @@ pub mod exit {
 }
 
 impl Error {
+    /// What another node has sent cannot be: from here on memory may be wrong, and others wait in vain.
+    pub(crate) fn harm(what: String) -> Error {
+        let advice = std::io::Error::other("shared memory may be wrong, so this node ends; please report this");
+        Error::System { what, source: advice }
+    }
+
     /// The exit code of a node that ends with this error.
     pub fn exit_code(&self) -> i32 {
         match self {

@@ -16,7 +16,7 @@ use comem_protocol::ids::{NodeId, Slot};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often a thread that waits asks its host whether to go on.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
@@ -88,7 +88,7 @@ impl Comem {
     /// # Errors
     /// What the system refused.
     pub unsafe fn part(&self, keep: &[Range<usize>]) -> Result<()> {
-        let _ = self.node.over.set(Over::Finished);
+        self.node.life.set_over(|| Over::Finished);
         self.node.leave();
         self.node.wire.retire();
         crate::service::listen_no_more();
@@ -145,6 +145,11 @@ pub(crate) fn callers(config: &Config) -> usize {
     if host().is_some() { 1 } else { config.threads }
 }
 
+/// How many threads may use a node at once.
+pub(crate) fn places(config: &Config) -> usize {
+    config.thread_slots - if host().is_some() { COMMON_SLOTS } else { 0 }
+}
+
 /// Why the job is over, as far as every later call needs to know.
 #[derive(Debug)]
 pub(crate) enum Over {
@@ -164,7 +169,7 @@ impl Over {
         }
     }
 
-    fn error(&self) -> Error {
+    pub(crate) fn error(&self) -> Error {
         match self {
             Over::Lost(node, why) => Error::NodeLost { node: *node, why: why.clone() },
             Over::Stopped(why) => Error::Stopped(why.clone()),
@@ -177,17 +182,12 @@ impl Over {
 }
 
 impl Node {
-    /// How many threads may use this node at once.
-    pub(crate) fn places(&self) -> usize {
-        self.config.thread_slots - if host().is_some() { COMMON_SLOTS } else { 0 }
-    }
-
     /// Runs `f` for a thread that has found no place: in the one that such threads share, one after another. A
     /// language's threads may be more than there are places, and an access to memory cannot fail for that.
     pub(crate) fn in_common_place<R>(self: &Arc<Self>, f: impl FnOnce(&Thread) -> R) -> R {
         let _turn = self.common_place.lock();
         let slot = Slot(self.config.thread_slots as u16);
-        self.slots[slot.index()].taken.store(true, Ordering::Release);
+        self.slots[slot].take_place();
         let thread = Thread::new(self.clone(), slot);
         let since = thread.begin_life();
         let result = f(&thread);
@@ -196,43 +196,14 @@ impl Node {
         result
     }
 
-    /// Nothing, or why every wait and every call fails from now on.
-    pub(crate) fn goes_on(&self) -> Result<()> {
-        self.over.get().map_or(Ok(()), |over| Err(over.error()))
-    }
-
-    /// Another node's memory cannot be reached: mostly that node has ended. Gives the news of that some time to come.
-    pub(crate) fn hears_of_a_loss(&self) -> bool {
-        const NEWS: Duration = Duration::from_secs(5);
-        let start = Instant::now();
-        while self.goes_on().is_ok() && start.elapsed() < NEWS {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        self.goes_on().is_err()
-    }
-
-    /// Why another node's memory cannot be reached: that node has ended, as soon as it had started perhaps, or the
-    /// error.
-    pub(crate) fn loss_or(&self, error: Error) -> Error {
-        self.hears_of_a_loss();
-        self.goes_on().err().unwrap_or(error)
-    }
-
     /// The job is over but the process stays: whoever waits is told.
     pub(crate) fn outlive(&self, host: &dyn Host, error: &Error) {
-        self.over.get_or_init(|| {
+        self.life.set_over(|| {
             // Told first, so that it knows why when the first wait fails. It is the job that stops here.
             host.job_is_over(error, &self.words(error).replace("this node stops", "the job cannot go on"));
             Over::of(error)
         });
-        (1..self.slots.len()).for_each(|index| self.wake_thread(Slot(index as u16)));
-    }
-
-    /// After the closing barrier: the process goes on without the others.
-    pub(crate) fn outlive_finish(&self) {
-        if host().is_some() {
-            let _ = self.over.set(Over::Finished);
-        }
+        self.slots.of_threads().for_each(|slot| self.wake_thread(slot));
     }
 }
 

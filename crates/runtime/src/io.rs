@@ -3,37 +3,31 @@
 
 mod channels;
 mod deferred_socket;
+mod incoming;
 mod receive_in_place;
 mod replies;
 mod send_queue;
 mod user_messages;
 
-use crate::error::Error;
 use crate::mutex::Mutex;
-use crate::node::{LocalNode, Node};
+use crate::node::{Node, ThreadSlot};
 use comem_memory::pages::fault::uncancelled;
-use comem_net::{Datagrams, Received, Wait, datagrams};
+use comem_net::Datagrams;
+use comem_net::clock::Clock;
 use comem_protocol::auth::{Receiver, Sealer};
-use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
-use comem_protocol::link::{
-    AckRepr, Arrival, Body, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError,
-    Sender, To, Transmit, acked,
-};
-use comem_protocol::lock_schedule::Deferred;
-use comem_protocol::node::route::{self, dispatch};
-use comem_protocol::node::startup::DISCOVERY_PROG;
+use comem_protocol::ids::{Channel, NodeId, Slot};
+use comem_protocol::link::{Body, Class, Dest, LinkConfig, PeerChannel, ReplyEncoder, SendError, Sender, To};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::{MsgType, Packet};
-use comem_protocol::wire::message::{Message, Ticket, types};
-use receive_in_place::{InPlace, LONG_BYTES, POLLS_FOR_FRAGMENT};
+use comem_protocol::wire::message::types;
+use replies::FromSlot;
 use send_queue::SendQueue;
 use std::cell::RefCell;
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread::LocalKey;
-use std::time::Duration;
 
 /// Runs `f` with what the thread has for itself, which it may be using already: then a signal handler of the program
 /// has interrupted it there.
@@ -183,6 +177,14 @@ impl Wire {
         self.members.get(node.index()).map(|(host, pid)| (host.as_str(), *pid))
     }
 
+    /// A node's name in messages: number, host and process.
+    pub(crate) fn name_of(&self, node: NodeId) -> String {
+        match self.member(node) {
+            Some((host, pid)) => format!("node {} (host {host}, pid {pid})", node.0),
+            None => node.to_string(),
+        }
+    }
+
     /// The most bytes of one datagram.
     pub(crate) fn datagram_bytes(&self) -> usize {
         self.link.datagram_bytes
@@ -259,19 +261,71 @@ impl Wire {
     fn encoder(&self, slot: Slot) -> &Mutex<ReplyEncoder> {
         &self.encoders[slot.index()]
     }
-}
 
-/// What came of a drained socket.
-#[derive(Default)]
-pub(crate) struct Drained {
-    /// Datagrams that were acted upon.
-    pub(crate) datagrams: usize,
-    /// When the datagram that is being taken in had come.
-    at: Time,
-    /// Remote channels that acknowledgements are owed to.
-    owed: Vec<Channel>,
-    /// Datagrams that were to rouse whose socket it is.
-    kicks: usize,
+    /// The slot of this node that an answer to a message of this channel is for.
+    fn own_slot(&self, channel: Channel) -> std::result::Result<Slot, BoxedError> {
+        if channel.node == self.me && channel.slot.index() < self.senders.len() {
+            Ok(channel.slot)
+        } else {
+            Err("an answer to somebody else's request".into())
+        }
+    }
+
+    /// Whether a packet that has come from that address is of this job; if not, why.
+    fn is_of_job(&self, packet: &Packet<'_>, from: SocketAddr) -> std::result::Result<(), &'static str> {
+        if packet.header.prog != self.prog {
+            return Err("it belongs to another program");
+        }
+        if packet.channel.node == self.me || !self.is_of(packet.channel, from) {
+            return Err("its sender is not part of this job");
+        }
+        Ok(())
+    }
+
+    /// Sends whatever a slot's sender wants sent now.
+    fn send_what_is_due(&self, from: &FromSlot<'_>, clock: &Clock) {
+        let FromSlot { slot, mine, refused } = *from;
+        with_own(&SCRATCH, |buffer| {
+            loop {
+                let (transmit, members) = {
+                    let mut sender = self.sender(slot).lock();
+                    let Some(transmit) = sender.poll_transmit(clock.now(), buffer) else { return };
+                    let group = matches!(transmit.to, To::Group) && self.group.is_none();
+                    (transmit, if group { sender.group_members().to_vec() } else { Vec::new() })
+                };
+                let put = |node: NodeId| {
+                    let Some(to) = self.address(Channel { node, slot: transmit.slot }) else { return };
+                    // Threads look after their node's service socket, if at all, and after no other.
+                    let patiently = transmit.slot == Slot::SERVICE && mine.is_patient();
+                    let put = self.put(slot, mine, (buffer, transmit.segment), to, patiently);
+                    put.unwrap_or_else(|error| refused(to, error));
+                };
+                match (transmit.to, self.group) {
+                    (To::Node(node), _) => put(node),
+                    (To::Group, Some(group)) => {
+                        let put = self.put(slot, mine, (buffer, transmit.segment), group, false);
+                        put.unwrap_or_else(|error| refused(group, error));
+                    }
+                    (To::Group, None) => members.iter().for_each(|node| put(*node)),
+                }
+            }
+        });
+    }
+
+    /// Puts datagrams on the wire, and counts their bytes for `mine`. Patiently: whoever sleeps there gets a moment to
+    /// look before it is roused.
+    fn put(
+        &self,
+        slot: Slot,
+        mine: &ThreadSlot,
+        (bytes, segment): (&[u8], usize),
+        to: SocketAddr,
+        patiently: bool,
+    ) -> io::Result<()> {
+        mine.counters.bytes_sent.add(bytes.len() as u64);
+        let endpoint = self.endpoint(slot);
+        if patiently { endpoint.send_patiently(bytes, segment, to) } else { endpoint.send_to(bytes, segment, to) }
+    }
 }
 
 impl Node {
@@ -280,7 +334,7 @@ impl Node {
         // To tell a peer that its repeated arrival at a barrier was noted is what a node does while nothing happens.
         let still_waiting = out.wakes().is_empty() && out.sends().iter().all(|send| send.ty == types::NOTED);
         if !still_waiting {
-            self.note_progress();
+            self.life.note_progress();
         }
         self.flush_repeats(slot, out);
     }
@@ -296,7 +350,7 @@ impl Node {
                 peer.lock().mark_forwarded(ticket.seq, *node);
             }
         }
-        self.reply_at_length(slot, out);
+        self.sending(slot, |from| self.wire.reply_at_length(from, out));
         let mut buffers = out.take_buffers();
         for send in out.sends() {
             self.counters(slot).messages_sent.add(1);
@@ -314,7 +368,10 @@ impl Node {
                     };
                     self.send_guarded(from, node, (class, send.ty), body);
                 }
-                Target::Reply(ticket) => self.reply(slot, ticket, send.ty, out.body(send)),
+                Target::Reply(ticket) => {
+                    let reply = |from: &FromSlot<'_>| self.wire.reply(from, ticket, send.ty, out.body(send));
+                    self.sending(slot, reply).unwrap_or_else(|error| self.end_unsent((send.ty, error)));
+                }
                 Target::Free { node, slot: to } => {
                     mine = true;
                     self.send_free(slot, node, self.wire.free_slot(send.ty, to), send.ty, out.body(send));
@@ -377,8 +434,7 @@ impl Node {
     }
 
     pub(crate) fn put_on_wire(&self, slot: Slot, bytes: &[u8], segment: usize, to: SocketAddr) {
-        self.counters(slot).bytes_sent.add(bytes.len() as u64);
-        if let Err(error) = self.wire.endpoint(slot).send_to(bytes, segment, to) {
+        if let Err(error) = self.wire.put(slot, &self.slots[slot], (bytes, segment), to, false) {
             self.on_send_error(to, &error);
         }
     }
@@ -386,37 +442,13 @@ impl Node {
     /// Sends whatever a slot's sender wants sent now.
     pub(crate) fn transmit(&self, slot: Slot) {
         // Outside of operations too: an object's writes are told, and tokens given away, by who only passes by.
-        uncancelled(|| self.send_what_is_due(slot));
+        uncancelled(|| self.sending(slot, |from| self.wire.send_what_is_due(from, &self.clock)));
     }
 
-    fn send_what_is_due(&self, slot: Slot) {
-        with_own(&SCRATCH, |buffer| {
-            loop {
-                let (transmit, members) = {
-                    let mut sender = self.wire.sender(slot).lock();
-                    let Some(transmit) = sender.poll_transmit(self.now(), buffer) else { return };
-                    let group = matches!(transmit.to, To::Group) && self.wire.group.is_none();
-                    (transmit, if group { sender.group_members().to_vec() } else { Vec::new() })
-                };
-                match (transmit.to, self.wire.group) {
-                    (To::Node(node), _) => self.put_on_way(slot, buffer, &transmit, node),
-                    (To::Group, Some(group)) => self.put_on_wire(slot, buffer, transmit.segment, group),
-                    (To::Group, None) => members.iter().for_each(|n| self.put_on_way(slot, buffer, &transmit, *n)),
-                }
-            }
-        });
-    }
-
-    fn put_on_way(&self, slot: Slot, bytes: &[u8], transmit: &Transmit, node: NodeId) {
-        let Some(address) = self.wire.address(Channel { node, slot: transmit.slot }) else { return };
-        // Threads look after their node's service socket, if at all, and after no other.
-        if transmit.slot != Slot::SERVICE || !self.slots[slot.index()].patient.load(Ordering::Relaxed) {
-            return self.put_on_wire(slot, bytes, transmit.segment, address);
-        }
-        self.counters(slot).bytes_sent.add(bytes.len() as u64);
-        if let Err(error) = self.wire.endpoint(slot).send_patiently(bytes, transmit.segment, address) {
-            self.on_send_error(address, &error);
-        }
+    /// What leaves from a slot.
+    fn sending<R>(&self, slot: Slot, send: impl FnOnce(&FromSlot<'_>) -> R) -> R {
+        let refused = |to, error: io::Error| self.on_send_error(to, &error);
+        send(&FromSlot { slot, mine: &self.slots[slot], refused: &refused })
     }
 
     /// Runs a slot's timers and gives the time of the next one.
@@ -434,385 +466,11 @@ impl Node {
         }
         self.wire.sender(slot).lock().next_timeout()
     }
+}
 
-    /// Receives at a slot's socket, waiting as long as `timeout` says; goes on as long as more is there and
-    /// acknowledgements can be gathered, or, in a thread that spins, while the rest of a long reply comes. `as_slot` is
-    /// the thread that acts: the slot's own, or the service thread in its stead. Gives how many receives brought
-    /// something.
-    pub(crate) fn receive(&self, at: Slot, as_slot: Slot, timeout: Option<Duration>, wait: Wait) -> usize {
-        let mut drained = Drained::default();
-        with_own(&INCOMING, |buffer| {
-            buffer.resize(comem_net::RECEIVE_BUFFER_BYTES, 0);
-            let mut timeout = timeout;
-            let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { POLLS_FOR_FRAGMENT };
-            // The rest of a long reply may be about to come: nothing else is waited for here.
-            let mut follows = false;
-            for _ in 0..64 {
-                let before = self.now();
-                let received = match self.receive_in_place(at, as_slot, buffer, looks) {
-                    InPlace::Taken { more } => {
-                        drained.datagrams += 1;
-                        if !more {
-                            break;
-                        }
-                        follows = true;
-                        continue;
-                    }
-                    InPlace::Other(received) => Ok(received),
-                    InPlace::Nothing | InPlace::Unknown if follows => break,
-                    InPlace::Nothing if timeout == Some(Duration::ZERO) => Ok(Received::Timeout),
-                    InPlace::Nothing | InPlace::Unknown => self.wire.endpoint(at).recv(buffer, timeout, wait),
-                };
-                let start = self.now();
-                if wait != Wait::Block {
-                    self.account_spin(at, (start - before).0 < self.spin().0);
-                }
-                match &received {
-                    Ok(Received::Datagrams { from, len, segment }) => {
-                        for (index, datagram) in datagrams(&buffer[..*len], *segment).enumerate() {
-                            drained.at = if index == 0 { start } else { self.now() };
-                            self.counters(as_slot).bytes_received.add(datagram.len() as u64);
-                            self.on_datagram(as_slot, datagram, *from, &mut drained);
-                        }
-                        drained.datagrams += 1;
-                        if as_slot == Slot::SERVICE {
-                            self.counters(as_slot).service_ns.add((self.now() - start).0);
-                        }
-                    }
-                    Ok(Received::Timeout) => break,
-                    Ok(Received::Unreachable(address)) => self.on_unreachable(*address),
-                    Ok(Received::PathMtu { to, mtu }) => self.on_path_mtu(*to, *mtu),
-                    Err(error) => {
-                        self.on_socket_error("cannot receive", error);
-                        break;
-                    }
-                }
-                follows = drained.owed.is_empty();
-                let may_go_on =
-                    looks > 1 && matches!(received, Ok(Received::Datagrams { len, .. }) if len >= LONG_BYTES);
-                if follows && !may_go_on {
-                    break;
-                }
-                timeout = Some(Duration::ZERO);
-            }
-        });
-        self.send_owed(as_slot, &drained.owed);
-        if drained.kicks > 0 && at != as_slot {
-            // It was for a thread that may sleep there still.
-            self.wire.kick(at);
-            drained.datagrams = drained.datagrams.saturating_sub(drained.kicks);
-        }
-        drained.datagrams
-    }
-
-    fn send_owed(&self, slot: Slot, owed: &[Channel]) {
-        for channel in owed {
-            let (Some(peer), Some(address)) = (self.wire.peer(*channel), self.wire.address(*channel)) else { continue };
-            loop {
-                // One lock at a time: replies take the encoder's first.
-                let (presses, owed) = {
-                    let mut peer = peer.lock();
-                    (peer.ack_presses(), peer.owed_ack())
-                };
-                let Some(ack) = owed else { break };
-                self.counters(slot).acks_sent.add(1);
-                with_own(&SCRATCH, |buffer| {
-                    buffer.clear();
-                    self.wire.encoder(slot).lock().ack(&ack, buffer);
-                    // A thread may wait until what it has sent has come; a service thread goes on to do other things.
-                    if presses || channel.slot != Slot::SERVICE {
-                        return self.put_on_wire(slot, buffer, buffer.len(), address);
-                    }
-                    self.counters(slot).bytes_sent.add(buffer.len() as u64);
-                    if let Err(error) = self.wire.endpoint(slot).send_quietly(buffer, buffer.len(), address) {
-                        self.on_send_error(address, &error);
-                    }
-                });
-            }
-        }
-    }
-
-    pub(crate) fn reject(&self, slot: Slot, from: SocketAddr, why: &dyn std::fmt::Display) {
-        let count = &self.counters(slot).rejected;
-        count.add(1);
-        if self.config.verbose && count.get().is_power_of_two() {
-            crate::error::say(format_args!(
-                "comem: {}: refused a datagram from {from}: {why} ({} so far)",
-                self.name_of(self.me()),
-                count.get()
-            ));
-        }
-    }
-
-    /// Takes in one datagram.
-    fn on_datagram(&self, slot: Slot, datagram: &[u8], from: SocketAddr, drained: &mut Drained) {
-        if *datagram == self.wire.kick[..] && from.ip() == self.wire.endpoint(slot).local_addr().ip() {
-            drained.kicks += 1;
-            return;
-        }
-        let is_start = Packet::prog_of(datagram) == Some(DISCOVERY_PROG);
-        let sealer = if is_start { &self.wire.start_sealer } else { &self.wire.sealer };
-        let Some(bytes) = sealer.open(datagram, Receiver::Node(self.me())) else {
-            return self.reject(slot, from, &"it does not carry the job's key");
-        };
-        let packet = match Packet::new_checked(bytes) {
-            Ok(packet) => packet,
-            Err(error) => return self.reject(slot, from, &error),
-        };
-        if is_start {
-            return self.on_start_datagram(slot, from, &packet);
-        }
-        if packet.header.prog != self.wire.prog {
-            return self.reject(slot, from, &"it belongs to another program");
-        }
-        if packet.channel.node == self.me() || !self.wire.is_of(packet.channel, from) {
-            return self.reject(slot, from, &"its sender is not part of this job");
-        }
-        self.heard_from(packet.channel.node, drained.at);
-        if Self::is_of_watch(packet.header.ty) {
-            return self.on_watch_datagram(slot, from, &packet);
-        }
-        let result = if packet.header.flags.ack && packet.header.ty == MsgType::ACK {
-            self.on_ack(&packet)
-        } else if packet.header.flags.ack {
-            self.on_reply(slot, &packet, drained.at)
-        } else if packet.header.ty == MsgType::RESEND {
-            self.on_resend(slot, &packet)
-        } else {
-            self.on_message(slot, &packet, drained)
-        };
-        if let Err(error) = result {
-            self.on_bad_packet(slot, packet.channel.node, from, &error);
-        }
-    }
-
-    /// What a node has sent cannot be. Where others could have sent it in its name, it counts for nothing.
-    pub(crate) fn on_bad_packet(&self, slot: Slot, node: NodeId, from: SocketAddr, error: &BoxedError) {
-        self.reject(slot, from, error);
-        if self.wire.authenticated() {
-            self.end_for_violation(node, &format!("sent a packet that cannot be: {error}"));
-        }
-    }
-
-    fn on_ack(&self, packet: &Packet<'_>) -> std::result::Result<(), BoxedError> {
-        let ack = AckRepr::parse(packet.payload)?;
-        let slot = self.my_slot(ack.channel())?;
-        let now = self.now();
-        self.wire.sender(slot).lock().on_ack(now, packet.channel.node, &ack);
-        self.transmit(slot);
-        self.advance_send_queue(slot);
-        Ok(())
-    }
-
-    fn my_slot(&self, channel: Channel) -> std::result::Result<Slot, BoxedError> {
-        if channel.node == self.me() && channel.slot.index() < self.slots.len() {
-            Ok(channel.slot)
-        } else {
-            Err("an answer to somebody else's request".into())
-        }
-    }
-
-    fn on_reply(&self, slot: Slot, packet: &Packet<'_>, now: Time) -> std::result::Result<(), BoxedError> {
-        let (channel, _) = acked(packet)?;
-        let asker = self.my_slot(channel)?;
-        let reply = self.wire.sender(asker).lock().on_reply(now, packet.channel.node, packet)?;
-        self.on_answer((slot, asker), packet.channel, reply, now)
-    }
-
-    fn on_answer(
-        &self,
-        (slot, asker): (Slot, Slot),
-        from: Channel,
-        reply: Reply<'_>,
-        now: Time,
-    ) -> std::result::Result<(), BoxedError> {
-        match reply {
-            Reply::Complete { ty, body, nack: false, .. } => {
-                self.counters(slot).messages_received.add(1);
-                let origin = route::Origin { from, ticket: None, caller: Self::caller(slot) };
-                self.act((slot, asker), origin, ty, &body, now)?;
-                let more = {
-                    let mut sender = self.wire.sender(asker).lock();
-                    sender.recycle(body);
-                    sender.has_queued()
-                };
-                if more {
-                    self.transmit(asker);
-                }
-                self.advance_send_queue(asker);
-            }
-            Reply::Complete { seq, .. } => return Err(format!("request {} was refused", seq.0).into()),
-            Reply::Partial => self.transmit(asker),
-            Reply::Late => self.counters(slot).duplicates.add(1),
-        }
-        Ok(())
-    }
-
-    pub(crate) fn caller(slot: Slot) -> Option<Slot> {
-        (slot != Slot::SERVICE).then_some(slot)
-    }
-
-    fn on_resend(&self, slot: Slot, packet: &Packet<'_>) -> std::result::Result<(), BoxedError> {
-        let resend = ResendRepr::parse(packet.payload)?;
-        self.repeat_reply(slot, resend.channel()?, &resend);
-        Ok(())
-    }
-
-    fn on_message(
-        &self,
-        slot: Slot,
-        packet: &Packet<'_>,
-        drained: &mut Drained,
-    ) -> std::result::Result<(), BoxedError> {
-        let channel = packet.channel;
-        let peer = self.wire.peer(channel).ok_or("a sender that this job does not have")?;
-        if packet.header.ty == types::USER {
-            let part = peer.lock().part_of(packet)?;
-            if !self.has_room_for(part) {
-                return Ok(()); // not acknowledged: the sender will repeat it when there may be room
-            }
-        }
-        let arrival = {
-            let mut peer = peer.lock();
-            let arrival = peer.on_packet(packet)?;
-            if peer.owes_ack() && !drained.owed.contains(&channel) {
-                drained.owed.push(channel);
-            }
-            arrival
-        };
-        match arrival {
-            Arrival::Message { seq, class, ty, body } => {
-                self.counters(slot).messages_received.add(1);
-                let ticket = (class == Class::Request).then_some(Ticket { channel, seq });
-                let origin = route::Origin { from: channel, ticket, caller: Self::caller(slot) };
-                let result = self.act((slot, slot), origin, ty, &body, drained.at);
-                peer.lock().recycle(body);
-                result?;
-            }
-            Arrival::Duplicate(repeat) => {
-                // A message is named by its first packet.
-                let before = u64::from(packet.header.frag.saturating_sub(1));
-                let counter = packet.header.seq.counter().saturating_sub(before);
-                self.on_repeat(slot, channel, Seq::guarded(channel, counter), repeat);
-            }
-            Arrival::Incomplete | Arrival::Stale => {}
-        }
-        Ok(())
-    }
-
-    fn on_repeat(&self, slot: Slot, channel: Channel, seq: Seq, repeat: Repeat) {
-        self.counters(slot).duplicates.add(1);
-        match repeat {
-            Repeat::Reply => self.repeat_reply(slot, channel, &ResendRepr::whole(seq)),
-            Repeat::Forwarded(node) => {
-                if let Some(address) = self.wire.address(Channel::service(node)) {
-                    with_own(&SCRATCH, |buffer| {
-                        buffer.clear();
-                        self.wire.encoder(slot).lock().resend(node, &ResendRepr::whole(seq), buffer);
-                        self.put_on_wire(slot, buffer, buffer.len(), address);
-                    });
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Takes a message to its room and does what follows from it.
-    fn act(
-        &self,
-        (slot, asker): (Slot, Slot),
-        origin: route::Origin,
-        ty: MsgType,
-        body: &[u8],
-        now: Time,
-    ) -> std::result::Result<(), BoxedError> {
-        let message = match Message::parse(ty, body) {
-            Ok(message) => message,
-            Err(error) => {
-                self.end_for_violation(origin.from.node, &format!("sent a message that makes no sense: {error}"));
-                return Ok(());
-            }
-        };
-        if !self.defers(slot, &message, origin, body) {
-            self.carry_out((slot, asker), origin, message, now);
-        }
-        Ok(())
-    }
-
-    /// As [`Node::act`], now.
-    fn carry_out(&self, (slot, asker): (Slot, Slot), origin: route::Origin, message: Message<'_>, now: Time) {
-        self.count(slot, &message);
-        let mut out = Self::take_outbox();
-        let mut local_node = LocalNode { node: self, answers: asker, roused: None, user: None };
-        let result = dispatch(&mut local_node, now, origin, message, &mut out);
-        let LocalNode { roused, user, .. } = local_node;
-        if let Some((from, thread, bytes)) = user {
-            self.deliver_user(from, thread, &bytes, &mut out);
-        }
-        self.flush(slot, &mut out);
-        Self::return_outbox(out);
-        if asker != slot && asker != Slot::SERVICE {
-            self.wake_thread(asker);
-        }
-        if let Some(roused) = roused.filter(|r| *r != slot) {
-            self.wake_thread(roused);
-        }
-        if let Err(misbehaved) = result {
-            self.end_for_violation(origin.from.node, &misbehaved);
-        }
-    }
-
-    /// Carries out a message that was deferred. Who executes it need not be who received it.
-    pub(crate) fn carry_out_late(&self, slot: Slot, message: Deferred) {
-        let Deferred { origin, ty, body } = message;
-        let origin = route::Origin { caller: Self::caller(slot), ..origin };
-        match Message::parse(ty, &body) {
-            Ok(message) => self.carry_out((slot, slot), origin, message, self.now()),
-            Err(error) => {
-                self.end_for_violation(origin.from.node, &format!("sent a message that makes no sense: {error}"));
-            }
-        }
-    }
-
-    fn count(&self, slot: Slot, message: &Message<'_>) {
-        if let Message::Invalidate { .. } = message {
-            self.counters(slot).invalidations.add(1);
-        }
-    }
-
-    pub(crate) fn is_ending(&self) -> bool {
-        self.ended.get().is_some()
-    }
-
-    /// `node` has sent what no correct node sends, and what it was about has not happened: from here on memory may be
-    /// wrong, and others wait in vain. A job to which that has happened does not succeed.
-    pub(crate) fn end_for_violation(&self, node: NodeId, what: &dyn std::fmt::Display) {
-        self.end_for_harm(&format!("{} {what}", self.name_of(node)));
-    }
-
-    /// The same, where it is not known who has sent it.
-    pub(crate) fn end_for_harm(&self, what: &str) {
-        self.end_with(&Self::harm(what.to_string()));
-    }
-
-    /// The error with which a thread ends its node to which `node` has sent such a thing.
-    pub(crate) fn violation(&self, node: NodeId, what: &str) -> Error {
-        Self::harm(format!("{} {what}", self.name_of(node)))
-    }
-
-    fn harm(what: String) -> Error {
-        let advice = std::io::Error::other("shared memory may be wrong, so this node ends; please report this");
-        Error::System { what, source: advice }
-    }
-
-    /// An outbox for one step; to be given back.
-    fn take_outbox() -> Outbox {
-        with_own(&OUTBOX, std::mem::take)
-    }
-
-    fn return_outbox(out: Outbox) {
-        with_own(&OUTBOX, |kept| *kept = out);
-    }
+/// The thread for whom a step is made in this slot, unless it is the service thread.
+pub(crate) fn caller(slot: Slot) -> Option<Slot> {
+    (slot != Slot::SERVICE).then_some(slot)
 }
 
 /// Why a datagram was refused.

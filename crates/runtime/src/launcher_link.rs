@@ -1,6 +1,6 @@
-//! What a node hears from the launcher that has started it.
+//! What a node hears from the launcher that has started it, and what it tells there.
 
-use crate::control::{ControlReader, ToNode};
+use crate::control::{ControlReader, ControlWriter, FromNode, ToNode};
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
 use crate::node::Node;
@@ -35,7 +35,7 @@ impl LauncherLink {
                         link.tell(Error::Stopped(reason));
                     }
                     Ok(ToNode::AllFinished) => {
-                        link.node.get().inspect(|node| node.shutdown.all_have_finished());
+                        link.node.get().inspect(|node| node.life.shutdown.all_have_finished());
                         // With its descriptor, this process would lose its lock of the channel
                         // (`control::launcher_channel`).
                         return std::mem::forget(reader);
@@ -71,10 +71,24 @@ impl LauncherLink {
     }
 }
 
+/// The way to the launcher, if there is one.
+pub(crate) struct ToLauncher(Option<Arc<ControlWriter<FromNode>>>);
+
+impl ToLauncher {
+    pub(crate) fn new(writer: Option<Arc<ControlWriter<FromNode>>>) -> ToLauncher {
+        ToLauncher(writer)
+    }
+
+    /// Tells the launcher; whether there is one that can hear.
+    pub(crate) fn tell(&self, message: &FromNode) -> bool {
+        self.0.as_ref().is_some_and(|writer| writer.send(message).is_ok())
+    }
+}
+
 /// A job is stopped: whoever wonders what it was about learns where threads have waited for long.
 fn tell_of_long_waits(node: &Node) {
     let now = node.now();
-    if node.waits_in_work().any(|since| now - since >= LONG_WAIT) {
+    if node.slots.waits_in_work().any(|since| now - since >= LONG_WAIT) {
         report::print_waits(node, "told to stop, while");
     }
 }

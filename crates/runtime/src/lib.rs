@@ -92,7 +92,6 @@ use object::Object;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The programs of the page for Rust, compiled.
@@ -251,11 +250,11 @@ fn call(f: &impl Fn(&Thread), thread: &Thread) {
 
 impl Comem {
     fn sit(&self, slot: Slot) -> Rc<Thread> {
-        self.node.slots[slot.index()].taken.store(true, Ordering::Release);
+        self.node.slots[slot].take_place();
         if let Err(error) = comem_memory::pages::fault::prepare_thread() {
             crate::error::say(format_args!("comem: cannot prepare a thread for page faults: {error}"));
         }
-        self.node.stay_on_its_cores();
+        self.node.cores.stay();
         io::touch_own();
         let seated = Seated::new(&self.node, slot);
         let thread = seated.thread.clone();
@@ -307,7 +306,7 @@ impl Comem {
         let taken = || Error::PlaceTaken { place, sentence: sentence() };
         let thread_slot = place.checked_add(1).and_then(|slot| self.node.slots.get(slot)).ok_or_else(taken)?;
         let has_another = CURRENT.with(|c| c.borrow().is_some());
-        if has_another || thread_slot.taken.swap(true, Ordering::AcqRel) {
+        if has_another || !thread_slot.take_place() {
             return Err(taken());
         }
         Ok(self.sit(Slot::thread(place)))
@@ -327,7 +326,7 @@ impl Comem {
     /// of a page fault. It must be short, must not use Comem, and may do only what a signal handler may. The first
     /// call counts.
     pub fn tell_of_messages(&self, told: fn()) {
-        self.node.told_of_messages.get_or_init(|| told);
+        self.node.inboxes.tell(told);
     }
 
     /// Takes the next message to the thread in place `place` of this node, if one is there, from any thread of the
@@ -338,7 +337,7 @@ impl Comem {
 
     /// How many threads of this node may use Comem at once.
     pub fn places(&self) -> usize {
-        self.node.places()
+        host::places(&self.node.config)
     }
 
     /// This node's number.
@@ -387,7 +386,7 @@ impl Comem {
 
     /// The backbone that moves this job's datagrams: `udp` or `shm`; `none` in a job of one node that nobody launched.
     pub fn backbone(&self) -> &'static str {
-        self.node.backbone()
+        self.node.config.backbone_name()
     }
 
     /// Runs `f` in every application thread of this node, the calling (main) thread included, and returns when all
@@ -413,7 +412,7 @@ impl Comem {
             return Err(Error::RunsAlready);
         }
         let others = || (1..=self.node.threads()).filter(|i| *i != main.local_id() + 1);
-        if others().any(|index| self.node.slots[index].taken.load(Ordering::Acquire)) {
+        if others().any(|index| self.node.slots[Slot(index as u16)].is_taken()) {
             openmp::end_idle_threads();
         }
         self.reserve(others())?;
@@ -438,16 +437,14 @@ impl Comem {
 
     /// Takes a slot, if nobody has it.
     fn take_seat(&self, index: usize) -> bool {
-        !self.node.slots[index].taken.swap(true, Ordering::AcqRel)
+        self.node.slots[Slot(index as u16)].take_place()
     }
 
     /// Takes these seats, or none.
     fn reserve(&self, places: impl Iterator<Item = usize> + Clone) -> Result<()> {
         let taken = places.clone().find(|index| soon(|| self.take_seat(*index).then_some(())).is_none());
         let Some(taken) = taken else { return Ok(()) };
-        places
-            .take_while(|index| *index != taken)
-            .for_each(|i| self.node.slots[i].taken.store(false, Ordering::Release));
+        places.take_while(|index| *index != taken).for_each(|i| self.node.slots[Slot(i as u16)].leave_place());
         let place = taken - 1;
         let sentence = format!(
             "place {place} of this node is that of a thread of the program, which has used Comem and has not ended; let \
@@ -459,7 +456,7 @@ impl Comem {
 
     /// Makes an untyped shared object; collective.
     pub(crate) fn create(&self, element: usize, len: usize, options: &ObjectOptions) -> Result<Arc<Object>> {
-        let object = self.node.make_object(element, len, options)?;
+        let object = self.node.objects.make((element, len), options, &self.node.config, &self.node.wire)?;
         if object.engine == Engine::Direct && self.nodes() > 1 && len > 0 {
             self.lay_in_lines(&object, options)?;
         }

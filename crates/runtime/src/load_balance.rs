@@ -1,7 +1,8 @@
 //! Dividing work by measured speed: for networks of unequal machines (DSM/IP, sections 4 and 7).
 
-use crate::Thread;
 use crate::error::Result;
+use crate::node::Node;
+use crate::thread::{Thread, cpu_ns};
 use comem_protocol::sync::reduce::Operator;
 use std::cell::Cell;
 use std::ops::Range;
@@ -27,7 +28,7 @@ impl Thread {
     /// # Errors
     /// When another node makes a different collective call.
     pub fn checked_split_weighted(&self, total: usize) -> Result<Range<usize>> {
-        let busy = self.busy_ns();
+        let busy = busy_ns(self.home());
         let speed = match LAST.get() {
             Some((things, since)) if things > 0 && busy > since => things as f64 / (busy - since) as f64,
             _ => 0.0,
@@ -36,9 +37,14 @@ impl Thread {
         speeds[self.id()] = speed;
         self.checked_reduce_f64(Operator::Sum, &mut speeds)?;
         let range = split(total, &speeds, self.id());
-        LAST.set(Some((range.len(), self.busy_ns())));
+        LAST.set(Some((range.len(), busy_ns(self.home()))));
         Ok(range)
     }
+}
+
+/// Nanoseconds that the calling thread has computed, a slowed node's delays included.
+fn busy_ns(node: &Node) -> u64 {
+    (cpu_ns() as f64 * node.config.slow) as u64
 }
 
 /// Part `index` of `total` divided in proportion to `speeds`; equally while any speed is unknown (zero).

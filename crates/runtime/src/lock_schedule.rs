@@ -5,8 +5,9 @@
 //!
 //! Order of locks: a room of locks, then the schedule, then the intervals or the list of active page tables.
 
+use crate::io::caller;
 use crate::mutex::Mutex;
-use crate::node::{LocalNode, Node};
+use crate::node::{LocalNode, Node, Waiting};
 use crate::shared::Shared;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
@@ -26,6 +27,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const NEVER: u64 = u64::MAX;
 
 /// A node's schedule, shared by its threads.
+///
+/// Its mutex is taken behind the shard of a lock, and before the intervals or the list of active page tables. What it
+/// hands back is carried out without it.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(crate) tuning: LockTuning,
@@ -53,6 +57,55 @@ impl Schedule {
     /// A step of the machine.
     pub(crate) fn step<R>(&self, step: impl FnOnce(&mut LockSchedule) -> R) -> R {
         step(&mut self.machine.lock())
+    }
+
+    /// When a thread that falls asleep now no longer keeps from others what they have asked its node for.
+    pub(crate) fn lets_go_at(&self, why: Waiting, now: Time) -> Option<Time> {
+        let for_lock = matches!(why, Waiting::Lock(_));
+        why.is_for_others().then_some(if for_lock { now + self.tuning.lock_wait() } else { now })
+    }
+
+    /// Whether nothing waits for a clock, as far as is known here.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.due.load(Ordering::Relaxed) == NEVER
+    }
+
+    /// Whether a call of `slot`'s thread, at which something waits, is one that looks at the clock.
+    fn looks_at_clock(&self, slot: Slot) -> bool {
+        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
+        self.calls.store(calls, Ordering::Relaxed);
+        slot == Slot::SERVICE || calls.is_multiple_of(self.tuning.calls_between_looks)
+    }
+
+    /// What has waited long enough; of a thread that releases `lock`, also what waited for that.
+    fn take_ended(&self, lock: Option<LockId>, now: Time) -> Vec<Deferred> {
+        match lock {
+            Some(lock) => self.take(|machine| machine.released(lock, now)),
+            None if self.due.load(Ordering::Acquire) > now.0 => Vec::new(),
+            None => self.take(|machine| machine.take_due(now)),
+        }
+    }
+
+    /// The node's threads all wait: all that waited for them, and the node's turn with them.
+    pub(crate) fn threads_wait(&self, now: Time) -> Vec<Deferred> {
+        self.take(|machine| machine.threads_wait(now))
+    }
+
+    /// A barrier has opened: what came from beyond it.
+    pub(crate) fn barrier_opened(&self) -> Vec<Deferred> {
+        self.take(LockSchedule::barrier_opened)
+    }
+
+    /// Whether a close of the open interval would take long.
+    pub(crate) fn close_is_long(&self, shared: &Shared, now: Time) -> bool {
+        let closed = Time(shared.last_close.load(Ordering::Relaxed));
+        incremental_close::is_long(&self.tuning, closed, now, || {
+            let mut active = shared.active.lock().clone();
+            active.sort_unstable();
+            let seen = shared.writes_seen(&shared.table.chunks_at(&active), |_, _| ());
+            (seen.map(|seen| seen.iter().map(|run| run.end - run.start).sum()), active.len())
+        })
     }
 
     /// A step that takes out what waits no longer.
@@ -88,7 +141,7 @@ struct State<'a> {
 
 impl DeferralInputs for State<'_> {
     fn is_idle(&mut self) -> bool {
-        self.node.is_at_rest()
+        self.node.slots.are_at_rest()
     }
 
     fn is_beyond_barrier(&mut self, request: &Request<'_>) -> bool {
@@ -96,7 +149,9 @@ impl DeferralInputs for State<'_> {
     }
 
     fn long_close(&mut self, _: &LockTuning) -> Option<Vec<PageNo>> {
-        self.shared.filter(|shared| self.node.close_is_long(shared)).map(|shared| shared.active.lock().clone())
+        self.shared
+            .filter(|shared| self.node.schedule.close_is_long(shared, self.node.now()))
+            .map(|shared| shared.active.lock().clone())
     }
 }
 
@@ -112,7 +167,7 @@ impl Node {
             return false;
         }
         let state = |lock| {
-            let room = self.lock_shard(lock);
+            let room = self.sync.lock_shard(lock);
             let rests_unclosed =
                 |shared: &Shared| room.is_idle_here(lock).is_some_and(|released| released.needs_close(shared.mark()));
             TokenState { is_here: room.is_here(lock), needs_close: shared.is_some_and(rests_unclosed) }
@@ -158,47 +213,19 @@ impl Node {
     pub(crate) fn request_tokens(&self, slot: Slot, locks: &[LockId]) {
         let mut local = LocalNode { node: self, answers: slot, roused: None, user: None };
         let mut out = Outbox::new();
-        route::prefetch_tokens(&mut local, self.me(), Self::caller(slot), locks, &mut out);
+        route::prefetch_tokens(&mut local, self.me(), caller(slot), locks, &mut out);
         self.flush(slot, &mut out);
-    }
-
-    /// A barrier has opened: takes in what came from beyond it.
-    pub(crate) fn take_deferred_for_barrier(&self, slot: Slot) {
-        self.carry_out_deferred(slot, self.schedule.take(LockSchedule::barrier_opened));
     }
 
     /// Carries out what has waited long enough. A thread calls this when it releases `lock`.
     #[inline]
     pub(crate) fn end_deferrals(&self, slot: Slot, lock: Option<LockId>) {
-        if self.schedule.due.load(Ordering::Relaxed) == NEVER {
-            return;
-        }
-        let calls = self.schedule.calls.load(Ordering::Relaxed).wrapping_add(1);
-        self.schedule.calls.store(calls, Ordering::Relaxed);
-        if slot == Slot::SERVICE || calls.is_multiple_of(self.schedule.tuning.calls_between_looks) {
-            self.end_due_deferrals(slot, lock);
+        if !self.schedule.is_idle() && self.schedule.looks_at_clock(slot) {
+            self.carry_out_deferred(slot, self.schedule.take_ended(lock, self.now()));
         }
     }
 
-    fn end_due_deferrals(&self, slot: Slot, lock: Option<LockId>) {
-        let now = self.now();
-        if lock.is_none() && self.schedule.due.load(Ordering::Acquire) > now.0 {
-            return;
-        }
-        let ended = self.schedule.take(|machine| match lock {
-            Some(lock) => machine.released(lock, now),
-            None => machine.take_due(now),
-        });
-        self.carry_out_deferred(slot, ended);
-    }
-
-    /// As [`Node::end_deferrals`], when the node's threads all wait: all of them, and the node's turn with them.
-    pub(crate) fn end_all_deferrals(&self, slot: Slot) {
-        let now = self.now();
-        self.carry_out_deferred(slot, self.schedule.take(|machine| machine.threads_wait(now)));
-    }
-
-    fn carry_out_deferred(&self, slot: Slot, messages: Vec<Deferred>) {
+    pub(crate) fn carry_out_deferred(&self, slot: Slot, messages: Vec<Deferred>) {
         messages.into_iter().for_each(|message| self.carry_out_late(slot, message));
     }
 
@@ -232,17 +259,6 @@ impl Node {
         }
         drop(intervals);
         self.flush(Slot::SERVICE, &mut side);
-    }
-
-    /// Whether a close now would take long.
-    pub(crate) fn close_is_long(&self, shared: &Shared) -> bool {
-        let closed = Time(shared.last_close.load(Ordering::Relaxed));
-        incremental_close::is_long(&self.schedule.tuning, closed, self.now(), || {
-            let mut active = shared.active.lock().clone();
-            active.sort_unstable();
-            let seen = shared.writes_seen(&shared.table.chunks_at(&active), |_, _| ());
-            (seen.map(|seen| seen.iter().map(|run| run.end - run.start).sum()), active.len())
-        })
     }
 }
 

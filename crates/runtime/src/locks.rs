@@ -8,11 +8,15 @@
 mod by_ucx;
 mod place;
 
+use crate::biased_mutex::BiasedMutex;
 use crate::config::{Config, LockChoice};
 use crate::error::{Error, Result};
 use crate::names::Named;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
+use crate::thread::misuse::holds_already;
+pub(crate) use by_ucx::LockPlaces;
+use by_ucx::{FarTable, lost_locks_of};
 use comem_memory::pages::LockTable;
 use comem_net::{Backbone, Wait};
 use comem_protocol::ids::{Channel, LockId, NodeId, Slot, manager_of};
@@ -93,46 +97,111 @@ impl LockTables {
         let _ = of[me.index()].set(own);
         Ok(LockTables { job, of })
     }
-}
 
-impl Node {
-    /// Whether `slot`'s thread holds a lock, of whichever kind locks are here.
-    pub(crate) fn holds_lock(&self, lock: LockId, slot: Slot) -> bool {
-        match self.lock_tables() {
-            Some(_) => self.slots[slot.index()].held.lock().iter().any(|held| held.lock == lock),
-            None => self.lock_shard(lock).holds(lock, slot),
+    /// Where a lock's word is, for `slot`'s thread.
+    ///
+    /// # Errors
+    /// When there is no place left, or its home cannot be reached.
+    fn place<'a>(&'a self, node: &'a Node, slot: Slot, lock: LockId) -> Result<Place<'a>> {
+        let home = manager_of(lock.0, node.nodes());
+        let table = self.table(node, home)?;
+        let operations = Cell::new(0);
+        let known = if table.is_far() { node.slots[slot].lock_places.found(lock) } else { None };
+        let at = match known {
+            Some(at) => Some(at),
+            None => find(&table, lock, &operations).map_err(|error| lost_locks_of(node, home, error))?,
+        };
+        let Some(at) = at else {
+            return Err(Error::TooManyLocks { lock, home: node.name_of(home) });
+        };
+        if table.is_far() && known.is_none() {
+            node.slots[slot].lock_places.note(lock, at);
+        }
+        Ok(Place { node, lock, home, table, at, operations })
+    }
+
+    /// The table at a home, however this node reaches it.
+    fn table<'a>(&'a self, node: &'a Node, home: NodeId) -> Result<Table<'a>> {
+        if let Some(table) = FarTable::of(node, home) {
+            return Ok(Table::Far(table));
+        }
+        match self.of[home.index()].get() {
+            Some(table) => Ok(Table::Mapped(table)),
+            None => self.map(node, home).map(Table::Mapped),
         }
     }
 
-    /// The one-sided locks that threads of this node hold.
-    pub(crate) fn one_sided_held(&self) -> Vec<(LockId, Slot)> {
-        let of_seat = |index: usize| {
-            let held = self.slots[index].held.lock();
-            held.iter().map(|held| (held.lock, Slot(index as u16))).collect::<Vec<_>>()
-        };
-        (1..self.slots.len()).flat_map(of_seat).collect()
+    /// Maps the table of another node, once.
+    #[cold]
+    fn map(&self, node: &Node, home: NodeId) -> Result<&LockTable> {
+        let (_, pid) = node.wire.member(home).unwrap_or_default();
+        match LockTable::of(pid, self.job) {
+            Ok(table) => Ok(self.of[home.index()].get_or_init(|| table)),
+            Err(error) => {
+                let what = format!(
+                    "cannot map the table of locks of {} (start the job with --locks tokens)",
+                    node.name_of(home)
+                );
+                // Where its process has ended, that will be told soon, and says more.
+                Err(node.life.loss_or(Error::system(what)(error)))
+            }
+        }
     }
 
-    /// A one-sided lock for which somebody waits, in words; `None` where locks are of the other kind.
-    pub(crate) fn describe_one_sided(&self, lock: LockId) -> Option<String> {
-        let home = manager_of(lock.0, self.nodes());
-        let table = self.lock_tables()?.of[home.index()].get();
+    /// A lock for which somebody waits, in words.
+    pub(crate) fn describe(&self, lock: LockId, name_of: impl Fn(NodeId) -> String) -> String {
+        let home = manager_of(lock.0, self.of.len());
+        let table = self.of[home.index()].get();
         let is_known = table.is_some();
         let place = table.and_then(|table| find(&Table::Mapped(table), lock, &Cell::new(0)).ok().flatten());
         let word = table.zip(place).map(|(table, at)| table.word(at));
         let holder = match word.and_then(LockWord::holder) {
             Some(holder) => {
-                format!("which thread {} of {} holds", holder.slot.index().saturating_sub(1), self.name_of(holder.node))
+                format!("which thread {} of {} holds", holder.slot.index().saturating_sub(1), name_of(holder.node))
             }
             None if is_known => "which nobody holds".to_string(),
             // It lies elsewhere and is not mapped: whoever describes waits for nobody.
             None => "whose holder that node knows".to_string(),
         };
-        Some(format!("lock {} (its word is at {}), {holder}", Named(lock.0), self.name_of(home)))
+        format!("lock {} (its word is at {}), {holder}", Named(lock.0), name_of(home))
+    }
+}
+
+/// The one-sided locks that a thread holds, the latest last.
+///
+/// Mostly the thread itself takes the mutex, for one look or one change.
+#[derive(Debug, Default)]
+pub(crate) struct HeldLocks(BiasedMutex<Vec<Held>>);
+
+impl HeldLocks {
+    fn push(&self, held: Held) {
+        self.0.lock().push(held);
     }
 
-    /// Looks at a lock's word, or at another that nodes share, until it `changes` or the time is over, ever more
-    /// seldom, and serves what comes for this node meanwhile. Whether it has changed.
+    fn take(&self, lock: LockId) -> Option<Held> {
+        let mut all = self.0.lock();
+        let at = all.iter().rposition(|held| held.lock == lock);
+        at.map(|at| all.remove(at))
+    }
+
+    fn has(&self, lock: LockId) -> bool {
+        self.0.lock().iter().any(|held| held.lock == lock)
+    }
+
+    pub(crate) fn all(&self) -> Vec<LockId> {
+        self.0.lock().iter().map(|held| held.lock).collect()
+    }
+}
+
+impl Node {
+    /// Whether `slot`'s thread holds a lock, of whichever kind locks are here.
+    pub(crate) fn holds_lock(&self, lock: LockId, slot: Slot) -> bool {
+        match self.sync.lock_tables() {
+            Some(_) => self.slots[slot].held.has(lock),
+            None => self.sync.lock_shard(lock).holds(lock, slot),
+        }
+    }
+
     /// A thread that finds a lock held looks again after the first of these, then after twice that, and so on up to the
     /// second.
     pub(crate) fn lock_pauses(&self) -> (Span, Span) {
@@ -140,6 +209,8 @@ impl Node {
         (Span(waits.lock_pause_ns), Span(waits.lock_pause_max_ns.max(waits.lock_pause_ns)))
     }
 
+    /// Looks at a lock's word, or at another that nodes share, until it `changes` or the time is over, ever more
+    /// seldom, and serves what comes for this node meanwhile. Whether it has changed.
     pub(crate) fn look_at_lock(
         &self,
         slot: Slot,
@@ -183,71 +254,24 @@ impl Node {
     }
 }
 
+/// The thread as words of locks name it.
+fn holder(thread: &Thread) -> Channel {
+    Channel { node: thread.home().me(), slot: thread.slot() }
+}
+
 impl Thread {
-    fn as_holder(&self) -> Channel {
-        Channel { node: self.home().me(), slot: self.slot() }
-    }
-
-    fn lock_place<'a>(&'a self, tables: &'a LockTables, lock: LockId) -> Result<Place<'a>> {
-        let node = self.home();
-        let home = manager_of(lock.0, node.nodes());
-        let table = self.table_of(tables, home)?;
-        let operations = Cell::new(0);
-        let known = if table.is_far() { node.place_found(self.slot(), lock) } else { None };
-        let at = match known {
-            Some(at) => Some(at),
-            None => find(&table, lock, &operations).map_err(|error| node.lost_locks_of(home, error))?,
-        };
-        let Some(at) = at else {
-            return Err(Error::TooManyLocks { lock, home: node.name_of(home) });
-        };
-        if table.is_far() && known.is_none() {
-            node.note_place(self.slot(), lock, at);
-        }
-        Ok(Place { node, lock, home, table, at, operations })
-    }
-
-    /// The table at a home, however this node reaches it.
-    fn table_of<'a>(&'a self, tables: &'a LockTables, home: NodeId) -> Result<Table<'a>> {
-        if let Some(table) = self.home().far_table(home) {
-            return Ok(Table::Far(table));
-        }
-        match tables.of[home.index()].get() {
-            Some(table) => Ok(Table::Mapped(table)),
-            None => self.map_locks_of(tables, home).map(Table::Mapped),
-        }
-    }
-
-    /// Maps the table of another node, once.
-    #[cold]
-    fn map_locks_of<'a>(&self, tables: &'a LockTables, home: NodeId) -> Result<&'a LockTable> {
-        let node = self.home();
-        let (_, pid) = node.wire.member(home).unwrap_or_default();
-        match LockTable::of(pid, tables.job) {
-            Ok(table) => Ok(tables.of[home.index()].get_or_init(|| table)),
-            Err(error) => {
-                let what = format!(
-                    "cannot map the table of locks of {} (start the job with --locks tokens)",
-                    node.name_of(home)
-                );
-                // Where its process has ended, that will be told soon, and says more.
-                Err(node.loss_or(Error::system(what)(error)))
-            }
-        }
-    }
-
     /// Takes a lock that is free; whether it was.
     pub(crate) fn takes_free(&self, tables: &LockTables, lock: LockId) -> Result<bool> {
-        let place = self.lock_place(tables, lock)?;
-        let mut acquire = Acquire::new(self.as_holder(), false);
+        let place = tables.place(self.home(), self.slot(), lock)?;
+        let mut acquire = Acquire::new(holder(self), false);
         let mut step = acquire.next(Reply::Begin);
         while let Step::CompareAndSwap { expected, new } = step {
             step = acquire.next(place.swap(expected, new)?);
         }
-        self.account_operations(&place);
+        place.account(self.counters());
         match step {
-            Step::Held(word) => self.now_holds(&place, word),
-            Step::HeldAlready => return Err(self.holds_already(lock)),
+            Step::Held(word) => self.home().slots[self.slot()].held.push(place.held(word)),
+            Step::HeldAlready => return Err(holds_already(self.id(), lock)),
             _ => return Ok(false),
         }
         Ok(true)
@@ -259,13 +283,13 @@ impl Thread {
             self.counters().lock_waits.add(1);
             self.slow_down();
             self.let_pins_go();
-            let place = self.lock_place(tables, lock)?;
-            let mut acquire = Acquire::new(self.as_holder(), true);
+            let place = tables.place(self.home(), self.slot(), lock)?;
+            let mut acquire = Acquire::new(holder(self), true);
             let mut rest = by_ucx::Rest::new();
             let mut step = acquire.next(Reply::Begin);
             let word = loop {
                 let sleeps = self.wait_with(Waiting::Lock(lock), |why, since| {
-                    self.home().asleep(self.slot(), why, since, || {
+                    self.home().slots.asleep(self.slot(), why, since, || {
                         self.drive(&place, &mut acquire, &mut step, (since, &mut rest))
                     })
                 });
@@ -273,9 +297,9 @@ impl Thread {
                     break word;
                 }
             };
-            self.account_operations(&place);
-            self.now_holds(&place, word);
-            self.home().note_progress();
+            place.account(self.counters());
+            self.home().slots[self.slot()].held.push(place.held(word));
+            self.home().life.note_progress();
             self.take_pins_back()
         })
     }
@@ -296,7 +320,9 @@ impl Thread {
                 Step::CompareAndSwap { expected, new } => place.swap(expected, new)?,
                 Step::Look => {
                     let (seen, now) = (place.word()?, node.now());
-                    let until = *until.get_or_insert_with(|| now + node.spin_at_locks(slot));
+                    // As long as others need a core, not at all.
+                    let spins = || node.slots[slot].spins.span(&node.config);
+                    let until = *until.get_or_insert_with(|| now + spins());
                     // What cannot be read shows with the next look.
                     let changes = || place.word().map_or(true, |word| word != seen);
                     let changed = now < until && node.look_at_lock(slot, until, (&mut pause, most), changes);
@@ -304,7 +330,7 @@ impl Thread {
                     if changed { Reply::Word(word) } else { Reply::Tired(word) }
                 }
                 Step::Sleep { seen, ticket } => {
-                    node.goes_on()?;
+                    node.life.goes_on()?;
                     // Nobody waits for this thread to be patient: it may sleep for long.
                     node.flush_wakeups(slot);
                     node.look_whether_unanswered(slot, Waiting::Lock(place.lock), since)?;
@@ -312,31 +338,15 @@ impl Thread {
                         Table::Mapped(table) => table.sleep(place.at, seen, ticket, SLEEP_MOST),
                         Table::Far(_) => rest.sleep(seen, ticket),
                     }
-                    node.goes_on()?;
+                    node.life.goes_on()?;
                     *step = acquire.next(Reply::Word(place.word()?));
                     return Ok(None);
                 }
                 Step::Held(word) => return Ok(Some(word)),
-                Step::HeldAlready => return Err(self.holds_already(place.lock)),
+                Step::HeldAlready => return Err(holds_already(self.id(), place.lock)),
                 Step::Busy | Step::Lost => return Err(Error::Stopped("the job is over".to_string())),
             };
             *step = acquire.next(reply);
-        }
-    }
-
-    fn now_holds(&self, place: &Place<'_>, word: LockWord) {
-        let held = Held { lock: place.lock, at: place.at, word };
-        self.home().slots[self.slot().index()].held.lock().push(held);
-    }
-
-    fn holds_already(&self, lock: LockId) -> Error {
-        Error::LockHeld { thread: self.id(), lock }
-    }
-
-    /// Counts what was done in another node's table.
-    fn account_operations(&self, place: &Place<'_>) {
-        if place.home != self.home().me() {
-            self.counters().lock_operations.add(place.operations.get());
         }
     }
 
@@ -345,16 +355,12 @@ impl Thread {
     /// # Errors
     /// When its home cannot be reached any more.
     pub(crate) fn lets_go(&self, tables: &LockTables, lock: LockId) -> Result<bool> {
-        let held = {
-            let mut all = self.home().slots[self.slot().index()].held.lock();
-            let at = all.iter().rposition(|held| held.lock == lock);
-            at.map(|at| all.remove(at))
-        };
+        let held = self.home().slots[self.slot()].held.take(lock);
         let home = manager_of(lock.0, self.home().nodes());
         let Some(held) = held else { return Ok(false) };
-        let table = self.table_of(tables, home)?;
+        let table = tables.table(self.home(), home)?;
         let place = Place { node: self.home(), lock, home, table, at: held.at, operations: Cell::new(0) };
-        let mut release = Release::new(self.as_holder(), held.word);
+        let mut release = Release::new(holder(self), held.word);
         let mut reply = Reply::Begin;
         let released = loop {
             reply = match release.next(reply) {
@@ -370,18 +376,7 @@ impl Thread {
                 ReleaseStep::NotHeld => break false,
             };
         };
-        self.account_operations(&place);
+        place.account(self.counters());
         Ok(released)
-    }
-}
-
-impl Node {
-    /// How long a thread looks at the word of a lock that is held, or at another that nodes share, before it sleeps: as
-    /// long as others need a core, not at all.
-    pub(crate) fn spin_at_locks(&self, slot: Slot) -> Span {
-        match self.wait_of(slot, true) {
-            Wait::Spin(span) => span,
-            Wait::Block => Span(0),
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! A shared object in one node: its memory, the state of its units, and who is home to which.
 
+use crate::error::{Error, Result};
 use crate::inline::objects::{Lined, Shape};
 use crate::mutex::{Mutex, RwLock};
 use comem_memory::{Segments, StoreGuard, UnitView};
@@ -103,6 +104,44 @@ pub fn automatic_unit(element: usize, len: usize, nodes: usize, datagram: usize)
 }
 
 impl Object {
+    /// Calls `f` for each unit of a run of elements that has so many bytes: the unit, where the run begins in it, and
+    /// the run's bytes there.
+    ///
+    /// # Errors
+    /// When these are not elements of the object, or that of `f`.
+    pub(crate) fn each_unit(
+        &self,
+        start: usize,
+        bytes: usize,
+        mut f: impl FnMut(u32, usize, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let element = self.segments.element();
+        let end = start.saturating_add(bytes / element);
+        self.check_range(start, end)?;
+        let mut at = start;
+        while at < end {
+            let unit = self.segments.unit_of(at);
+            let elements = self.segments.elements_of(unit);
+            let stop = elements.end.min(end);
+            let part = (at - start) * element..(stop - start) * element;
+            f(unit, (at - elements.start) * element, part)?;
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// Whether these are elements of the object.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub(crate) fn check_range(&self, start: usize, end: usize) -> Result<()> {
+        let len = self.segments.len();
+        if start <= end && end <= len {
+            return Ok(());
+        }
+        Err(Error::OutOfRange { range: start..end, object: self.label.clone(), len })
+    }
+
     /// Makes the object's memory and units, with the permissions that fresh units have.
     pub fn new(
         id: ObjectId,

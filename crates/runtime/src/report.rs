@@ -2,11 +2,13 @@
 
 use crate::counters::{Counters, summary};
 use crate::error::{Error, Result};
+use crate::names::Named;
 use crate::node::{Node, Waiting};
 use crate::symbols::Symbols;
 use comem_protocol::coherence::pages::region::Unit;
 use comem_protocol::coherence::pages::sharing::Found;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
+use comem_protocol::ids::Slot;
 use comem_protocol::wire::message::SyncRequest;
 use serde_json::{Value, json};
 
@@ -27,7 +29,7 @@ impl crate::Comem {
 pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     // From the moment in which the program's main thread took its place: what its parts add up to.
     let now = node.now();
-    let wall = (now - node.began()).0;
+    let wall = (now - node.life.began().unwrap_or_else(|| node.wire.started())).0;
     // Threads that compute or wait have booked neither yet: a job may end in the middle of both.
     let mut unbooked: Vec<Counters> = node.slots.iter().map(|thread_slot| thread_slot.unbooked(now)).collect();
     unbooked.extend(node.wire.link_counters());
@@ -39,8 +41,8 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value["pid"] = json!(pid);
     value["threads"] = json!(node.threads());
     value["engine"] = json!(node.config.engine.name());
-    value["backbone"] = json!(node.backbone());
-    if let Some(how) = node.one_sided_operations() {
+    value["backbone"] = json!(node.config.backbone_name());
+    if let Some(how) = one_sided(node) {
         value["one_sided"] = json!(how);
     }
     value["page_engine"] = json!(node.config.page_engine.name());
@@ -48,7 +50,7 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     let signals = comem_memory::pages::fault::counts();
     value["pages"]["signals"] = json!(signals.ours);
     value["regions"] = regions(node);
-    value["pages"]["sharing_unseen"] = json!(node.shared().map_or(0, |shared| shared.sharing_unseen()));
+    value["pages"]["sharing_unseen"] = json!(node.shared().map_or(0, |shared| shared.sharing.unseen()));
     value["auth"] = json!(node.wire.authenticated());
     value["clock"] = json!(if node.clock.cycles_per_second().is_some() { "cycle counter" } else { "system" });
     if let Some(seed) = &node.config.hash_seed {
@@ -88,8 +90,8 @@ fn unit_pages(unit: Unit) -> u32 {
 fn regions(node: &Node) -> Value {
     use std::sync::atomic::Ordering::Relaxed;
     let Some(shared) = node.shared() else { return json!([]) };
-    shared.note_putters();
-    shared.sharing.lock().settle();
+    shared.sharing.note_putters(shared.directory());
+    shared.sharing.found().settle();
     let mut all = shared.table.all();
     let symbols = std::cell::LazyCell::new(Symbols::of_this_program);
     all.sort_by_key(|k| {
@@ -98,7 +100,7 @@ fn regions(node: &Node) -> Value {
     });
     let one = |known: &std::sync::Arc<crate::shared::heap::table::RegionState>| {
         let costs = &known.costs;
-        let sharing = shared.sharing.lock();
+        let sharing = shared.sharing.found();
         let mut pages: Vec<(PageNo, Found)> = match known.region.engine.has_directory() {
             // Each node tells of itself.
             true => {
@@ -168,8 +170,8 @@ pub(crate) fn write_file(node: &Node, path: &str, stats: Value) -> Result<()> {
         "command": std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>(),
         "kernel": kernel(),
         "engine": node.config.engine.name(),
-        "backbone": node.backbone(),
-        "one_sided": node.one_sided_operations(),
+        "backbone": node.config.backbone_name(),
+        "one_sided": one_sided(node),
         "detector": detector(node),
         "page_engine": node.config.page_engine.name(),
         "nodes": [stats],
@@ -180,18 +182,59 @@ pub(crate) fn write_file(node: &Node, path: &str, stats: Value) -> Result<()> {
     written.map_err(Error::system(format!("cannot write statistics to {path}")))
 }
 
+/// How threads of this node reach the memory of other nodes; `None` where they do not.
+fn one_sided(node: &Node) -> Option<&'static str> {
+    let has_lines = node.shared()?.views.as_ref()?.lines.is_some();
+    let is_asked_for = node.nodes() > 1 && node.config.page_engine.is_one_sided();
+    (has_lines && is_asked_for).then(|| node.reach.in_words())
+}
+
 fn kernel() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string()
 }
 
+/// A few of the locks that threads of this node hold, each with the thread that does.
+fn locks_held(node: &Node) -> Vec<String> {
+    const FEW: usize = 8;
+    let mut locks = node.sync.locks_held();
+    for slot in node.slots.of_threads() {
+        locks.extend(node.slots[slot].held.all().into_iter().map(|lock| (lock, slot)));
+    }
+    locks.sort_unstable();
+    let locks = locks.into_iter().map(|(lock, slot)| (slot, format!("lock {}", Named(lock.0))));
+    let mut others = node.sync.rw_locks_held();
+    others.sort_unstable();
+    let others = others.into_iter().map(|(name, slot, writes)| {
+        (slot, format!("reader-writer lock {} for {}", Named(name), if writes { "writing" } else { "reading" }))
+    });
+    locks.chain(others).take(FEW).map(|(slot, what)| format!("thread {} holds {what}", number(node, slot))).collect()
+}
+
+/// One line for each thread that waits: for what, how long.
+fn waits(node: &Node) -> Vec<String> {
+    let now = node.now();
+    let line = |slot: Slot| {
+        let (waiting, since) = node.slots[slot].waits_for()?;
+        let seconds = (now - since).0 as f64 / 1e9;
+        Some(format!("thread {} has waited {seconds:.1} s for {}", number(node, slot), node.describe(waiting)))
+    };
+    node.slots.of_threads().filter_map(line).collect()
+}
+
+/// The number of a slot's thread among all threads of the job.
+fn number(node: &Node, slot: Slot) -> usize {
+    node.me().index() * node.threads() + slot.index() - 1
+}
+
 /// Says on standard error where this node's threads wait, and which locks they hold.
 pub(crate) fn print_waits(node: &Node, why: &str) {
-    let mut lines = node.where_threads_wait();
+    let mut lines = waits(node);
     if lines.is_empty() {
         lines.push("no thread waits in Comem".to_string());
     }
-    lines.extend(node.locks_held());
-    lines.extend(node.ranges_in_use());
+    lines.extend(locks_held(node));
+    const FEW: usize = 4;
+    lines.extend(node.objects.lent(FEW).iter().map(|label| format!("a range of {label} is in use")));
     crate::error::say(format_args!("comem: {}: {why}: {}", node.name_of(node.me()), lines.join("; ")));
 }
 
@@ -213,17 +256,17 @@ pub(crate) fn print_hang(node: &Node) {
         matches!(waiting, Waiting::Lock(_) | Waiting::Answer(SyncRequest::ReadLock | SyncRequest::WriteLock, _))
     };
     let at_barrier = |waiting| matches!(waiting, Waiting::Barrier(..));
-    let own_are_missing = node.somebody_waits(at_barrier) && node.with_barrier(|b| b.missing().0) > 0;
-    if node.somebody_waits(at_barrier) && !node.locks_held().is_empty() {
+    let own_are_missing = node.slots.somebody_waits(at_barrier) && node.sync.with_barrier(|b| b.missing().0) > 0;
+    if node.slots.somebody_waits(at_barrier) && !locks_held(node).is_empty() {
         crate::error::say(format_args!(
             "comem: {name}: a thread here holds a lock while one waits at a barrier: others that want the lock do not come there; release it first"
         ));
-    } else if node.somebody_waits(is_lock) {
+    } else if node.slots.somebody_waits(is_lock) {
         crate::error::say(format_args!(
             "comem: {name}: whoever holds the lock computes for long, has ended without a release, or waits itself; threads that wait for \
              one another's locks wait for ever: each node says which locks its threads hold, here or after kill -USR1"
         ));
-    } else if node.somebody_waits(is_word) {
+    } else if node.slots.somebody_waits(is_word) {
         crate::error::say(format_args!(
             "comem: {name}: whoever sets the flag, posts, signals or sends computes for long, has ended without that, or waits itself: each \
              node says where its threads wait, here or after kill -USR1"

@@ -89,7 +89,7 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
         // SAFETY: the call changes the calling thread's priority and touches no memory.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
         let name = node.name_of(node.me());
-        let at_home = node.keep_service_at_home();
+        let at_home = node.cores.keep_service_at_home();
         let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: None, at_home, node };
         // Without this thread every other node would wait for this one for ever.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())).is_err() {
@@ -121,7 +121,7 @@ impl Service {
     fn run(&mut self) {
         let waits = self.node.config.tuning.wait;
         let (tick, early) = (Span::from_ms(waits.tick_ms), Span::from_ms(waits.tick_early_ms));
-        while !self.node.is_ending() {
+        while !self.node.life.is_ending() {
             self.node.end_deferrals(Slot::SERVICE, None);
             self.node.look_before_repeating(Slot::SERVICE, waits.messages_at_a_look);
             let next = self.node.run_timers(Slot::SERVICE);
@@ -136,10 +136,55 @@ impl Service {
             let looks = [self.node.release_holds(), self.node.look_at_remote()];
             until = looks.into_iter().flatten().fold(until, Time::min);
             let until = self.node.follow_schedule(until);
+            // The service thread does not spin by itself: a thread that waits does so in its stead
+            // ([`Node::serve_meanwhile`]). Both would keep two cores busy for one node that has nothing to do, and one
+            // of them may be the core on which another node computes.
+            let wait = self.node.slots[Slot::SERVICE].spins.wait(&self.node.config, false);
             let timeout = until.map_or(Duration::ZERO, |until| Duration::from_nanos((until - now).0.max(1_000)));
-            if self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait()) > 0 {
-                self.node.poll_idle(self.at_home);
+            if self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), wait) > 0 {
+                self.poll_idle();
             }
+        }
+    }
+
+    /// The service thread was woken in a node whose threads all sleep: for a while it looks whether there is more,
+    /// since who asks for one token mostly asks for others soon, and to wake it each time costs both sides more than
+    /// that. Not while a thread of the node spins (it looks by itself), nor once one has something to do: it needs the
+    /// core. Not `at_home`, where it may keep another node's thread from its core, it yields to that on every look if a
+    /// look is a system call anyway.
+    fn poll_idle(&self) {
+        let node = &self.node;
+        let idle = || node.slots.all_sleep();
+        if node.config.wait != WaitPolicy::Auto || !may_spin(&node.config) || !idle() {
+            return;
+        }
+        let service = node.wire.endpoint(Slot::SERVICE);
+        let watched = service.watch(true);
+        let yields = !watched && !self.at_home;
+        let start = node.now();
+        let waits = &node.config.tuning.wait;
+        // It has other things to look after.
+        let (poll, last) = (Span::from_us(waits.poll_us), start + Span::from_us(waits.poll_max_us));
+        let (mut now, mut until) = (start, start + poll);
+        while now < until.min(last) && idle() {
+            node.release_holds();
+            node.look_at_remote();
+            if !watched || service.glance() {
+                if node.receive(Slot::SERVICE, Slot::SERVICE, Some(Duration::ZERO), Wait::Block) > 0 {
+                    until = node.now() + poll;
+                }
+            } else if node.wire.threads_glance() {
+                break;
+            }
+            if yields {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+            now = node.now();
+        }
+        if watched {
+            service.watch(false);
         }
     }
 
@@ -152,7 +197,7 @@ impl Service {
             let (tick, early) = (Span::from_ms(waits.tick_ms), Span::from_ms(waits.tick_early_ms));
             self.last_tick = Time((now.0 + 2 * early.0).saturating_sub(tick.0));
         }
-        self.node.send_all_combined();
+        self.node.slots.of_threads().for_each(|slot| self.node.send_combined_of(slot, Slot::SERVICE));
         // The service thread may have been the last to hear of what the node's arrival waited for, with all threads
         // asleep for long.
         if self.node.nodes() > 1 {
@@ -167,14 +212,15 @@ impl Service {
         if was_asked() {
             report::print_waits(&self.node, "asked where it waits");
         }
-        let progress = self.node.progress.load(Ordering::Relaxed);
+        let progress = self.node.life.progress();
         if progress != self.last_progress.0 {
             self.last_progress = (progress, now);
             self.told = None;
         }
         // Whoever waits is awake now and then, and seems not to wait: that says nothing.
         let untold = self.told.unwrap_or_default();
-        if self.node.waits_in_work().any(|since| since >= untold && now - since.max(self.last_progress.1) >= HANG) {
+        if self.node.slots.waits_in_work().any(|since| since >= untold && now - since.max(self.last_progress.1) >= HANG)
+        {
             self.told = Some(now);
             report::print_hang(&self.node);
         }
@@ -202,6 +248,27 @@ impl Default for SpinBudget {
 }
 
 impl SpinBudget {
+    /// How a thread waits now; `free`: where the host's cores allow it and spins have been worth it, it spins.
+    pub(crate) fn wait(&self, config: &Config, free: bool) -> Wait {
+        let spin = match config.wait {
+            WaitPolicy::Spin => true,
+            WaitPolicy::Block => false,
+            WaitPolicy::Auto => {
+                let budgeted = || !config.tuning.wait.spin_budget || self.allows();
+                free && may_spin(config) && budgeted()
+            }
+        };
+        if spin { Wait::Spin(Span::from_us(config.tuning.wait.spin_us)) } else { Wait::Block }
+    }
+
+    /// How long a thread looks at a word that nodes share before it sleeps: as long as others need a core, not at all.
+    pub(crate) fn span(&self, config: &Config) -> Span {
+        match self.wait(config, true) {
+            Wait::Spin(span) => span,
+            Wait::Block => Span(0),
+        }
+    }
+
     fn allows(&self) -> bool {
         let left = self.0.load(Ordering::Relaxed);
         if left <= 0 {
@@ -233,144 +300,52 @@ impl Node {
 
     /// A spin of this slot's thread has ended.
     pub(crate) fn account_spin(&self, slot: Slot, brought_something: bool) {
-        self.slots[slot.index()].spins.account(brought_something, self.config.tuning.wait.spin_budget_max);
-    }
-
-    /// The service thread does not spin by itself: a thread that waits does so in its stead
-    /// ([`Node::serve_meanwhile`]). Both would keep two cores busy for one node that has nothing to do, and one of them
-    /// may be the core on which another node computes.
-    fn service_wait(&self) -> Wait {
-        self.wait_of(Slot::SERVICE, false)
-    }
-
-    /// The service thread was woken in a node whose threads all sleep: for a while it looks whether there is more,
-    /// since who asks for one token mostly asks for others soon, and to wake it each time costs both sides more than
-    /// that. Not while a thread of the node spins (it looks by itself), nor once one has something to do: it needs the
-    /// core. Not `at_home`, where it may keep another node's thread from its core, it yields to that on every look if a
-    /// look is a system call anyway.
-    fn poll_idle(&self, at_home: bool) {
-        let idle = || self.all_wait() && self.spinning.load(Ordering::Relaxed) == 0;
-        if self.config.wait != WaitPolicy::Auto || !may_spin(&self.config) || !idle() {
-            return;
-        }
-        let service = self.wire.endpoint(Slot::SERVICE);
-        let watched = service.watch(true);
-        let yields = !watched && !at_home;
-        let start = self.now();
-        let waits = &self.config.tuning.wait;
-        // It has other things to look after.
-        let (poll, last) = (Span::from_us(waits.poll_us), start + Span::from_us(waits.poll_max_us));
-        let (mut now, mut until) = (start, start + poll);
-        while now < until.min(last) && idle() {
-            self.release_holds();
-            self.look_at_remote();
-            if !watched || service.glance() {
-                if self.receive(Slot::SERVICE, Slot::SERVICE, Some(Duration::ZERO), Wait::Block) > 0 {
-                    until = self.now() + poll;
-                }
-            } else if self.wire.threads_glance() {
-                break;
-            }
-            if yields {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-            now = self.now();
-        }
-        if watched {
-            service.watch(false);
-        }
-    }
-
-    pub(crate) fn wait_of(&self, slot: Slot, free: bool) -> Wait {
-        let spin = match self.config.wait {
-            WaitPolicy::Spin => true,
-            WaitPolicy::Block => false,
-            WaitPolicy::Auto => {
-                let budgeted = || !self.config.tuning.wait.spin_budget || self.slots[slot.index()].spins.allows();
-                free && may_spin(&self.config) && budgeted()
-            }
-        };
-        if spin { Wait::Spin(self.spin()) } else { Wait::Block }
-    }
-
-    /// When the waits of threads that have work to do began.
-    pub(crate) fn waits_in_work(&self) -> impl Iterator<Item = Time> {
-        let waits = self.slots.iter().filter_map(|thread_slot| *thread_slot.status.lock());
-        waits.filter(|(why, _)| !why.is_for_work()).map(|(_, since)| since)
-    }
-
-    /// Whether all of this node's threads wait for what others do, and none for a lock: so none takes one soon.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        let is_at_work = |thread_slot: &crate::node::ThreadSlot| {
-            (*thread_slot.status.lock()).is_some_and(|(why, _)| !why.is_for_others() || matches!(why, Waiting::Lock(_)))
-        };
-        self.all_wait() && !self.slots.iter().any(is_at_work)
+        self.slots[slot].spins.account(brought_something, self.config.tuning.wait.spin_budget_max);
     }
 
     /// Before a thread sleeps for what others do: if all of this node's threads wait, it keeps nothing from other
     /// nodes.
     pub(crate) fn lets_go_at_rest(&self, slot: Slot) {
-        if self.all_wait() {
-            self.end_all_deferrals(slot);
+        if self.slots.all_wait() {
+            self.carry_out_deferred(slot, self.schedule.threads_wait(self.now()));
         }
-    }
-
-    fn all_wait(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) as usize >= self.threads()
     }
 
     /// Looks after the sockets of threads that are not in them although something they sent is under way.
     /// What comes there lets more be sent; true while there is more to look after soon.
     pub(crate) fn attend_idle_sockets(&self, as_slot: Slot) -> bool {
         let mut goes_on = false;
-        for index in 1..self.slots.len() {
-            let slot = Slot(index as u16);
-            if slot == as_slot
-                || self.slots[index].waiter.in_socket()
-                || self.wire.sender(slot).lock().outstanding() == 0
-            {
+        for slot in self.slots.of_threads() {
+            if slot == as_slot || self.slots[slot].waiter.in_socket() || !self.wire.is_sending(slot) {
                 continue;
             }
             let came = self.receive(slot, as_slot, Some(Duration::ZERO), Wait::Block) > 0;
             self.run_timers(slot);
-            goes_on |= came && self.wire.sender(slot).lock().outstanding() > 0;
+            goes_on |= came && self.wire.is_sending(slot);
         }
         goes_on
     }
 
     /// Sleeps until something has happened that may end this thread's wait, which began at `since`.
     pub(crate) fn wait_some(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
-        self.asleep(slot, why, since, || {
-            self.goes_on().and_then(|()| self.sleep(slot, why, since)).and_then(|()| self.goes_on())
+        self.slots.asleep(slot, why, since, || {
+            self.life.goes_on().and_then(|()| self.sleep(slot, why, since)).and_then(|()| self.life.goes_on())
         })
-    }
-
-    /// What the thread in a slot sleeps in, as the node's other threads see it.
-    pub(crate) fn asleep<R>(&self, slot: Slot, why: Waiting, since: Time, sleep: impl FnOnce() -> R) -> R {
-        let thread_slot = &self.slots[slot.index()];
-        *thread_slot.status.lock() = Some((why, since));
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let result = sleep();
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        *thread_slot.status.lock() = None;
-        result
     }
 
     /// Behind the job's end some waits still end, for what other threads of the node are about; others never will. Of
     /// those the thread that has ended the job, which nothing else would end, hears by an error, and of any other
     /// thread's a line tells.
     pub(crate) fn look_whether_unanswered(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
-        let Some((finisher, at)) = self.ended.get() else { return Ok(()) };
-        if since < *at || (self.now() - since).0 < UNANSWERED_FOR.0 || self.nodes() == 1 {
+        let Some((finisher, at)) = self.life.ended() else { return Ok(()) };
+        if since < at || (self.now() - since).0 < UNANSWERED_FOR.0 || self.nodes() == 1 {
             return Ok(());
         }
         let what = self.describe(why);
         let sentence = format!(
             "this thread waits for {what}, but the job has ended, and nobody answers any more; do that before its end"
         );
-        if slot == *finisher {
+        if slot == finisher {
             return Err(Error::Finished(sentence));
         }
         static SAID: std::sync::Once = std::sync::Once::new();
@@ -379,10 +354,10 @@ impl Node {
     }
 
     fn sleep(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
-        let waiter = &self.slots[slot.index()].waiter;
+        let waiter = &self.slots[slot].waiter;
         // A host wants to be asked now and then, in the middle of a wait.
         let asked = crate::host::host().is_some();
-        let mut lets_go = self.lets_go_at(why);
+        let mut lets_go = self.schedule.lets_go_at(why, self.now());
         loop {
             if waiter.was_roused() {
                 return Ok(());
@@ -408,9 +383,8 @@ impl Node {
             // Arrivals at barriers come to the socket of the node's first thread. So may a token that the node has
             // wanted ahead come, to the service socket: the node's only thread may as well look there.
             let alone_for_lock = matches!(why, Waiting::Lock(_)) && self.nodes() > 1 && self.threads() == 1;
-            let answers_come_here = (at_barrier && slot == Slot::thread(0))
-                || alone_for_lock
-                || self.wire.sender(slot).lock().outstanding() > 0;
+            let answers_come_here =
+                (at_barrier && slot == Slot::thread(0)) || alone_for_lock || self.wire.is_sending(slot);
             next = next.into_iter().chain(lets_go).min();
             let now = self.now();
             let most = if asked { crate::host::SLICE } else { Duration::from_secs(1) };
@@ -424,8 +398,12 @@ impl Node {
                     return Ok(());
                 }
             } else if waiter.enter_socket() {
-                let wait = self.wait_of(slot, true);
-                let served = if wait == Wait::Block { None } else { self.serve_meanwhile(slot, timeout) };
+                let wait = self.slots[slot].spins.wait(&self.config, true);
+                let served = if wait == Wait::Block {
+                    None
+                } else {
+                    self.slots.spinning(|| self.serve_meanwhile(slot, timeout))
+                };
                 let came = match served {
                     Some(came) if came > 0 || waiter.is_roused() || lets_go.is_some() => came,
                     // It has spun enough.
@@ -447,27 +425,10 @@ impl Node {
         (0..most).take_while(|_| takes()).count() > 0
     }
 
-    /// When a thread that falls asleep now no longer keeps from others what they have asked its node for.
-    fn lets_go_at(&self, why: Waiting) -> Option<Time> {
-        let now = self.now();
-        why.is_for_others().then_some(if matches!(why, Waiting::Lock(_)) {
-            now + self.schedule.tuning.lock_wait()
-        } else {
-            now
-        })
-    }
-
     /// A thread that spins in its socket can as well do the service thread's work: nobody need be woken for it, and the
     /// core is this thread's already. Gives how many receives brought something, as soon as one has, or 0 when the spin
     /// is over; `None` where the service thread spins itself.
     fn serve_meanwhile(&self, slot: Slot, timeout: Duration) -> Option<usize> {
-        self.spinning.fetch_add(1, Ordering::Relaxed);
-        let served = self.spin_and_serve(slot, timeout);
-        self.spinning.fetch_sub(1, Ordering::Relaxed);
-        served
-    }
-
-    fn spin_and_serve(&self, slot: Slot, timeout: Duration) -> Option<usize> {
         let (mine, service) = (self.wire.endpoint(slot), self.wire.endpoint(Slot::SERVICE));
         // Over a network the service thread is woken all the same; but mostly this one has been quicker.
         let watched = service.watch(true);
@@ -476,7 +437,7 @@ impl Node {
         }
         let start = self.now();
         let end = start + Span(self.spin().0.min(timeout.as_nanos() as u64));
-        let waiter = &self.slots[slot.index()].waiter;
+        let waiter = &self.slots[slot].waiter;
         let mut settled = start;
         let mut came = loop {
             if !watched || mine.glance() {
@@ -521,14 +482,9 @@ impl Node {
         Some(came)
     }
 
-    /// From here on, who is sent something gets a moment to look by itself, until [`Node::settle`].
-    pub(crate) fn defer_wakeups(&self, slot: Slot) {
-        self.slots[slot.index()].patient.store(true, Ordering::Relaxed);
-    }
-
     /// Rouses whoever has not looked, before this thread goes on to compute.
     pub(crate) fn flush_wakeups(&self, slot: Slot) {
-        self.slots[slot.index()].patient.store(false, Ordering::Relaxed);
+        self.slots[slot].set_patient(false);
         if self.nodes() > 1 {
             self.wire.endpoint(slot).settle(false);
         }
@@ -576,7 +532,7 @@ impl Node {
     fn repeat_arrival(&self, slot: Slot) -> Option<Time> {
         let now = self.now();
         let mut out = Outbox::new();
-        let next = self.with_barrier(|b| {
+        let next = self.sync.with_barrier(|b| {
             b.on_timeout(now, &mut out);
             b.next_timeout()
         });

@@ -3,10 +3,12 @@
 pub(crate) mod deal;
 mod guards;
 mod messages;
+pub(crate) mod misuse;
 mod object_access;
 mod ranges;
 mod sync;
 mod sync_objects;
+mod waits;
 
 pub use guards::{LockGuard, ReadGuard, WriteGuard};
 
@@ -21,12 +23,13 @@ use comem_memory::pages::fault::uncancelled;
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
-use ranges::Pin;
+use ranges::Ranges;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
+use waits::{LocksHeld, Waits};
 
 /// One application thread of this node, as the thread itself sees it.
 ///
@@ -37,7 +40,7 @@ pub struct Thread {
     slot: Slot,
     flag: &'static StoreFlag,
     /// Locks that this thread holds.
-    locks: Cell<u32>,
+    locks: LocksHeld,
     /// Messages to this thread are put aside whenever it waits, however many.
     keeps_messages: Cell<bool>,
     /// The cores that the thread comes back to when it has waited.
@@ -50,15 +53,9 @@ pub struct Thread {
 #[derive(Debug, Default)]
 struct State {
     out: Outbox,
-    pins: Vec<Pin>,
-    /// Ranges in use under engines that lend copies.
-    copies: Vec<Pin>,
-    /// The pins are let go while the thread waits.
-    soft: bool,
-    /// Nanoseconds waited in the operation under way.
-    waited_ns: u64,
-    /// What the operation under way has waited for last, and since when.
-    waits: Option<(Waiting, Time)>,
+    ranges: Ranges,
+    /// The waits of the operation under way.
+    waits: Waits,
     /// Messages put aside while the thread waited.
     unread: VecDeque<(NodeId, Vec<u8>)>,
     /// When the thread last left Comem, for a node that is made slower.
@@ -73,8 +70,8 @@ struct State {
 
 impl Thread {
     pub(crate) fn new(node: Arc<Node>, slot: Slot) -> Thread {
-        let flag: &'static StoreFlag = node.flag(slot);
-        let (locks, keeps_messages, own) = (Cell::new(0), Cell::new(false), node.cores_of(slot));
+        let flag: &'static StoreFlag = node.objects.flag(slot);
+        let (locks, keeps_messages, own) = (LocksHeld::default(), Cell::new(false), node.cores.of(slot));
         let stream = StridePrefetcher::new(node.config.tuning.prefetch);
         let state = Box::new(RefCell::new(State { stream, ..State::default() }));
         Thread { node, slot, flag, locks, keeps_messages, own, state, not_send: PhantomData }
@@ -113,19 +110,6 @@ impl Thread {
         self.slot
     }
 
-    pub(crate) fn has_lock(&self) {
-        self.locks.set(self.locks.get() + 1);
-    }
-
-    pub(crate) fn has_lock_no_more(&self) {
-        self.locks.set(self.locks.get().saturating_sub(1));
-    }
-
-    /// Whether this thread holds a lock; reader-writer locks are none.
-    pub(crate) fn holds_locks(&self) -> bool {
-        self.locks.get() > 0
-    }
-
     /// An acquire, of this lock if it is one.
     pub(crate) fn note_acquire(&self, lock: Option<LockId>) {
         self.state.borrow_mut().under_locks = lock.is_some();
@@ -156,7 +140,7 @@ impl Thread {
     }
 
     fn thread_slot(&self) -> &ThreadSlot {
-        &self.node.slots[self.slot.index()]
+        &self.node.slots[self.slot]
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -167,9 +151,10 @@ impl Thread {
     /// cancelled in the midst of it.
     pub(crate) fn operation<R>(&self, operation: impl FnOnce() -> R) -> R {
         let start = self.node.now();
-        self.forget_waits();
-        self.node.defer_wakeups(self.slot);
-        let gone_before = self.state.borrow().soft;
+        self.state.borrow_mut().waits.begin();
+        // From here on, who is sent something gets a moment to look by itself.
+        self.thread_slot().set_patient(true);
+        let gone_before = self.state.borrow().ranges.are_let_go();
         let result = uncancelled(|| {
             let result = operation();
             if !gone_before {
@@ -181,7 +166,7 @@ impl Thread {
             result
         });
         let span = (self.node.now() - start).0;
-        let waited = self.state.borrow().waited_ns;
+        let waited = self.state.borrow().waits.waited_ns();
         self.counters().protocol_ns.add(span.saturating_sub(waited));
         result
     }
@@ -196,9 +181,9 @@ impl Thread {
         if self.keeps_messages.get() {
             self.make_room();
         }
-        let before = self.state.borrow().waited_ns;
+        let before = self.state.borrow().waits.waited_ns();
         let result = self.booked(why, |since| wait(why, since));
-        let waited = self.state.borrow().waited_ns;
+        let waited = self.state.borrow().waits.waited_ns();
         if self.own.as_ref().is_some_and(|own| own.come_back(self.node.now())) {
             self.counters().came_back.add(1);
         }
@@ -209,38 +194,26 @@ impl Thread {
     /// Takes a lock that another thread of this node holds for as long as what it does there takes.
     pub(crate) fn locked_out<'m, T>(&self, why: Waiting, lock: &'m Mutex<T>) -> MutexGuard<'m, T> {
         lock.try_lock()
-            .unwrap_or_else(|| self.booked(why, |since| self.node.asleep(self.slot, why, since, || lock.lock())))
+            .unwrap_or_else(|| self.booked(why, |since| self.node.slots.asleep(self.slot, why, since, || lock.lock())))
     }
 
     /// A part of a wait, which began at the time that `wait` gets: books how long it took.
     fn booked<R>(&self, why: Waiting, wait: impl FnOnce(Time) -> R) -> R {
         let start = self.node.now();
         self.thread_slot().waits.set(Some(start));
-        let result = wait(self.waits_since(why, start));
+        let since = self.state.borrow_mut().waits.since(why, start);
+        let result = wait(since);
         self.thread_slot().waits.set(None);
-        let span = (self.node.now() - start).0;
-        self.state.borrow_mut().waited_ns += span;
-        why.time(self.counters()).add(span);
+        let span = self.node.now() - start;
+        self.state.borrow_mut().waits.add(span);
+        why.time(self.counters()).add(span.0);
         result
     }
 
     /// What the thread has waited for longer than a moment, without leaving its processor to others. `None` when that
     /// is over.
     pub(crate) fn waits_long_for(&self, why: Option<Waiting>) {
-        *self.thread_slot().status.lock() = why.map(|why| (why, self.node.now()));
-    }
-
-    fn forget_waits(&self) {
-        let mut state = self.state.borrow_mut();
-        (state.waited_ns, state.waits) = (0, None);
-    }
-
-    /// When the wait began of which a part begins now: a thread wakes now and then, and waits on for the same thing.
-    fn waits_since(&self, why: Waiting, now: Time) -> Time {
-        let mut state = self.state.borrow_mut();
-        let since = state.waits.filter(|(before, _)| *before == why).map_or(now, |(_, since)| since);
-        state.waits = Some((why, since));
-        since
+        self.thread_slot().set_waits_for(why.map(|why| (why, self.node.now())));
     }
 
     /// Asks the host, if there is one, at the end of each slice of a wait whether it shall go on.
@@ -265,30 +238,22 @@ impl Thread {
         result
     }
 
-    /// Nanoseconds that this thread has computed, a slowed node's delays included.
-    pub(crate) fn busy_ns(&self) -> u64 {
-        (self.node.thread_cpu_ns() as f64 * self.node.slow_factor()) as u64
-    }
-
     /// Gives back what it has, and the slot itself.
     pub(crate) fn leave_slot(&self) {
         self.leave_loop();
         self.end_ranges();
         self.leave_messages();
-        self.node.sections_are_left(self.slot);
-        self.node.slots[self.slot.index()].taken.store(false, std::sync::atomic::Ordering::Release);
+        if let Some(roused) = self.node.gate.as_ref().and_then(|sections| sections.forget(self.slot)) {
+            self.node.wake_thread(roused);
+        }
+        self.thread_slot().leave_place();
     }
 
     pub(crate) fn begin_life(&self) -> Time {
-        self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
+        self.state.borrow_mut().left = Some(cpu_ns());
         let now = self.node.now();
         self.thread_slot().lives.set(Some(now));
         now
-    }
-
-    /// Books the main thread's life up to now, when its node ends before it does.
-    pub(crate) fn end_life_now(&self) {
-        crate::end_current_life();
     }
 
     /// Books the thread's life since then.
@@ -297,6 +262,14 @@ impl Thread {
         self.thread_slot().lives.set(None);
         self.counters().lifetime_ns.add((now - since).0);
     }
+}
+
+/// The processor time that the calling thread has used.
+pub(crate) fn cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes to `time`, which is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Part `index` of `parts` equal shares of `total`: a range, the earlier ones longer by one where it does not come out

@@ -3,18 +3,17 @@
 use crate::boot::plain_datagram;
 use crate::config::Config;
 use crate::control::FromNode;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::io::Wire;
 use crate::keys;
 use crate::mutex::Mutex;
-use crate::node::Node;
+use crate::node::{Node, SyncState};
 use crate::report;
-use comem_net::backbone::Backbone;
 use comem_net::counts_as_loss;
 use comem_net::select::{MTUS, path_mtu, udp_payload_max};
 use comem_protocol::auth::{Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
-use comem_protocol::node::membership::{Detector, Event, WatchConfig};
+use comem_protocol::node::membership::{Detector, Event, Transmit, WatchConfig};
 use comem_protocol::node::message::types;
 use comem_protocol::node::repeated::RepeatedReplies;
 use comem_protocol::node::startup::{DISCOVERY_PROG, Startup, To};
@@ -27,6 +26,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The machines that live on after start-up, behind their locks.
+///
+/// The lock of start-up is held while its datagrams are sent. That of the detector is held for one step; what it finds
+/// is acted on without it. The barrier's lock is taken beside them, never within.
 #[derive(Debug)]
 pub(crate) struct Watch {
     startup: Mutex<Option<Startup>>,
@@ -58,13 +60,111 @@ impl Watch {
         }
     }
 
+    /// Any sign of life of a node.
+    pub(crate) fn heard_from(&self, node: NodeId, now: Time) {
+        // When the lock is taken, somebody hears the node or looks after it just now.
+        if let Some(mut detector) = self.detector.try_lock()
+            && let Some(detector) = detector.as_mut()
+        {
+            detector.heard(now, node);
+        }
+    }
+
+    /// Nodes that owe this one an answer for long: to what its threads have sent, to its arrival at a barrier, or by
+    /// taking a reply.
+    fn unanswered(&self, now: Time, wire: &Wire, sync: &SyncState) -> Vec<(NodeId, Time)> {
+        let mut waiting = Vec::new();
+        if wire.nodes() > 1 {
+            let before = Time(now.0.saturating_sub(self.ask_after.0));
+            wire.unanswered(before, &mut waiting);
+            sync.with_barrier(|barrier| waiting.extend(barrier.unanswered(before)));
+            waiting.extend(self.replies.lock().unanswered(now, before));
+        }
+        waiting
+    }
+
+    /// A datagram of start-up or of the watch, under the next number of such.
+    fn datagram(&self, me: NodeId, kind: (u16, MsgType), body: &[u8], sealer: &Sealer, receiver: Receiver) -> Vec<u8> {
+        let seq = Seq::free(Channel::service(me), self.free.fetch_add(1, Ordering::Relaxed));
+        plain_datagram(kind, body, seq, sealer, receiver)
+    }
+
+    /// Steps the detector; what it wants sent, and what it found.
+    fn step(&self, step: impl FnOnce(&mut Detector)) -> (Vec<Transmit>, Vec<Event>) {
+        let mut detector = self.detector.lock();
+        let Some(detector) = detector.as_mut() else { return (Vec::new(), Vec::new()) };
+        step(detector);
+        let sends = std::iter::from_fn(|| detector.poll_transmit()).collect();
+        (sends, std::iter::from_fn(|| detector.poll_event()).collect())
+    }
+
+    /// Whether another node has said farewell.
+    fn someone_left(&self) -> bool {
+        self.detector.lock().as_ref().is_some_and(Detector::someone_left)
+    }
+
     /// `node` has asked once more for the reply to its request `seq`, which was sent before.
     pub(crate) fn note_repeated(&self, now: Time, node: NodeId, seq: Seq) {
         self.replies.lock().note(now, node, seq);
     }
 }
 
+/// Whether a message type belongs to the watch.
+pub(crate) fn is_of_watch(ty: MsgType) -> bool {
+    (types::PING.0..=types::LOST.0).contains(&ty.0)
+}
+
 impl Wire {
+    /// Whether the program has left this node the socket at which others reach it.
+    fn has_its_socket(&self) -> bool {
+        self.nodes() == 1 || self.endpoint(Slot::SERVICE).is_open()
+    }
+
+    /// The most bytes of this job's packets, headers included.
+    fn packet_bytes(&self, to: IpAddr) -> usize {
+        let headers = MTUS.end() - udp_payload_max(*MTUS.end(), to);
+        self.datagram_bytes() + headers
+    }
+
+    /// The same, of packets to a node.
+    fn packet_bytes_to(&self, node: NodeId) -> usize {
+        self.address(Channel::service(node)).map_or(0, |address| self.packet_bytes(address.ip()))
+    }
+
+    /// Why the job ends where packets are too long for the way, as far as its MTU is known, and what to do.
+    fn too_long(&self, to: IpAddr, mtu: Option<usize>) -> Error {
+        let (used, least) = (self.packet_bytes(to), MTUS.start());
+        let why = match mtu {
+            Some(mtu) if MTUS.contains(&mtu) => {
+                format!("packets of {used} bytes are too long, {mtu} are possible; start the job with --mtu {mtu}")
+            }
+            Some(mtu) => {
+                format!("packets of {mtu} bytes are possible, Comem needs {least}; choose a network with --iface")
+            }
+            None => format!("packets of {used} bytes are too long; start the job with a smaller --mtu"),
+        };
+        Error::System { what: format!("cannot send to {to}"), source: io::Error::other(why) }
+    }
+
+    /// Why two nodes do not reach each other, as the end of a sentence that begins with the one that is lost.
+    fn why_parted(&self, lost: NodeId, other: NodeId, why: &LossCause, by_several: bool) -> String {
+        let other_name = self.name_of(other);
+        match why {
+            LossCause::OnlyShort => {
+                let bytes = self.packet_bytes_to(if lost == self.me() { other } else { lost });
+                format!(
+                    "and {other_name} reach each other by short packets only, those of {bytes} bytes are lost: start the \
+                     job with a smaller --mtu, comem doctor --hosts tells what fits"
+                )
+            }
+            _ if by_several && lost == self.me() => {
+                format!("and {other_name}, and others, do not reach each other: its network is cut, or it was stopped")
+            }
+            _ if by_several => format!("{why}, as {other_name} and others have found"),
+            _ => format!("{why} towards {other_name}: it is stopped, or the network between the two is cut"),
+        }
+    }
+
     fn node_at(&self, address: SocketAddr) -> Option<NodeId> {
         NodeId::all(self.nodes()).find(|n| self.address(Channel::service(*n)) == Some(address))
     }
@@ -78,54 +178,26 @@ impl Wire {
 }
 
 impl Node {
-    /// Whether a message type belongs to the watch.
-    pub(crate) fn is_of_watch(ty: MsgType) -> bool {
-        (types::PING.0..=types::LOST.0).contains(&ty.0)
-    }
-
     /// Runs the watch's timers and does what they ask for.
     pub(crate) fn watch(&self, now: Time) {
         if let Some(startup) = self.watch.startup.lock().as_mut() {
             startup.on_timeout(now);
             self.send_start_up(startup);
         }
-        let waiting = self.unanswered(now);
+        let waiting = self.watch.unanswered(now, &self.wire, &self.sync);
         self.with_detector(|detector| {
             detector.unanswered(now, &waiting);
             detector.on_timeout(now);
         });
         self.depart_with_others();
-        if let Err(error) = self.check_use() {
+        if let Err(error) = self.life.check_use() {
             self.end_with(&error);
         }
     }
 
-    /// Whether the program has used shared memory rightly so far.
-    ///
-    /// # Errors
-    /// How it has not.
-    pub(crate) fn check_use(&self) -> Result<()> {
-        self.misuse.get().map_or(Ok(()), |what| Err(Error::Frozen(what.clone())))
-    }
-
-    /// Nodes that owe this one an answer for long: to what its threads have sent, to its arrival at a barrier, or by
-    /// taking a reply.
-    fn unanswered(&self, now: Time) -> Vec<(NodeId, Time)> {
-        let mut waiting = Vec::new();
-        if self.nodes() > 1 {
-            let before = Time(now.0.saturating_sub(self.watch.ask_after.0));
-            for slot in (0..self.slots.len()).map(|index| Slot(index as u16)) {
-                waiting.extend(self.wire.sender(slot).lock().unanswered(before));
-            }
-            self.with_barrier(|barrier| waiting.extend(barrier.unanswered(before)));
-            waiting.extend(self.watch.replies.lock().unanswered(now, before));
-        }
-        waiting
-    }
-
     /// Somebody's farewell means that all have arrived at the closing barrier.
     fn depart_with_others(&self) {
-        if self.watch.detector.lock().as_ref().is_some_and(Detector::someone_left) {
+        if self.watch.someone_left() {
             self.depart();
         }
     }
@@ -133,22 +205,12 @@ impl Node {
     /// Another node has gone: if this one waits at the closing barrier, it need not wait any longer. Tells whether it did.
     fn depart(&self) -> bool {
         let mut out = Outbox::new();
-        let waited = self.with_barrier(|b| b.on_departure(None, &mut out));
+        let waited = self.sync.with_barrier(|b| b.on_departure(None, &mut out));
         self.flush(Slot::SERVICE, &mut out);
         if waited {
-            self.has_closed();
+            self.with_detector(Detector::closed);
         }
         waited
-    }
-
-    /// Any sign of life of a node.
-    pub(crate) fn heard_from(&self, node: NodeId, now: Time) {
-        // When the lock is taken, somebody hears the node or looks after it just now.
-        if let Some(mut detector) = self.watch.detector.try_lock()
-            && let Some(detector) = detector.as_mut()
-        {
-            detector.heard(now, node);
-        }
     }
 
     /// A datagram of start-up. It precedes the job, so that what another job of the same key has said may come once
@@ -181,37 +243,22 @@ impl Node {
     fn send_start_up(&self, startup: &mut Startup) {
         while let Some(transmit) = startup.poll_transmit() {
             if let To::Address(to) = transmit.to {
-                self.send_plain(
-                    (DISCOVERY_PROG, transmit.ty),
-                    &transmit.body,
-                    to,
-                    self.wire.start_sealer(),
-                    Receiver::Anybody,
-                );
+                let (kind, sealer) = ((DISCOVERY_PROG, transmit.ty), self.wire.start_sealer());
+                let bytes = self.watch.datagram(self.me(), kind, &transmit.body, sealer, Receiver::Anybody);
+                self.put_on_wire(Slot::SERVICE, &bytes, bytes.len(), to);
             }
         }
         while startup.poll_event().is_some() {}
     }
 
-    fn send_plain(&self, kind: (u16, MsgType), body: &[u8], to: SocketAddr, sealer: &Sealer, receiver: Receiver) {
-        let seq = Seq::free(Channel::service(self.me()), self.watch.free.fetch_add(1, Ordering::Relaxed));
-        let bytes = plain_datagram(kind, body, seq, sealer, receiver);
-        self.put_on_wire(Slot::SERVICE, &bytes, bytes.len(), to);
-    }
-
     /// Steps the detector, sends what it wants sent, and acts on what it found.
-    fn with_detector(&self, step: impl FnOnce(&mut Detector)) {
-        let mut events = Vec::new();
-        let mut sends = Vec::new();
-        if let Some(detector) = self.watch.detector.lock().as_mut() {
-            step(detector);
-            sends.extend(std::iter::from_fn(|| detector.poll_transmit()));
-            events.extend(std::iter::from_fn(|| detector.poll_event()));
-        }
+    pub(crate) fn with_detector(&self, step: impl FnOnce(&mut Detector)) {
+        let (sends, events) = self.watch.step(step);
         for send in sends {
             if let Some(address) = self.wire.address(Channel::service(send.to)) {
-                let kind = (self.wire.prog(), send.ty);
-                self.send_plain(kind, &send.body, address, self.wire.sealer(), Receiver::Node(send.to));
+                let (kind, to) = ((self.wire.prog(), send.ty), Receiver::Node(send.to));
+                let bytes = self.watch.datagram(self.me(), kind, &send.body, self.wire.sealer(), to);
+                self.put_on_wire(Slot::SERVICE, &bytes, bytes.len(), address);
             }
         }
         for event in events {
@@ -239,8 +286,7 @@ impl Node {
             // The other one finds the same.
             Event::OnlyShort { node } if node < self.me() => {}
             Event::OnlyShort { node } => {
-                let address = self.wire.address(Channel::service(node));
-                let bytes = address.map_or(0, |address| self.packet_bytes(address.ip()));
+                let bytes = self.wire.packet_bytes_to(node);
                 crate::error::say(format_args!(
                     "comem: {}: packets of {bytes} bytes to {} and back are lost, short ones get through: what needs them \
                      waits in vain. Start the job with a smaller --mtu; comem doctor --hosts tells what fits",
@@ -251,7 +297,7 @@ impl Node {
             Event::Lost { node, why, reporter, mutual, by_several }
                 if why.parts_two() && (node != self.me() || mutual) =>
             {
-                let why = self.why_parted(node, reporter, &why, by_several);
+                let why = self.wire.why_parted(node, reporter, &why, by_several);
                 self.end_with(&Error::NodeLost { node, why });
             }
             Event::Lost { node, why, .. } if node == self.me() => {
@@ -261,26 +307,6 @@ impl Node {
             // crashed there is reported by whoever started it.
             Event::Lost { why: LossCause::PortClosed, .. } if self.depart() => {}
             Event::Lost { node, why, .. } => self.end_with(&Error::NodeLost { node, why: why.to_string() }),
-        }
-    }
-
-    /// Why two nodes do not reach each other, as the end of a sentence that begins with the one that is lost.
-    fn why_parted(&self, lost: NodeId, other: NodeId, why: &LossCause, by_several: bool) -> String {
-        let other_name = self.name_of(other);
-        match why {
-            LossCause::OnlyShort => {
-                let address = self.wire.address(Channel::service(if lost == self.me() { other } else { lost }));
-                let bytes = address.map_or(0, |address| self.packet_bytes(address.ip()));
-                format!(
-                    "and {other_name} reach each other by short packets only, those of {bytes} bytes are lost: start the \
-                     job with a smaller --mtu, comem doctor --hosts tells what fits"
-                )
-            }
-            _ if by_several && lost == self.me() => {
-                format!("and {other_name}, and others, do not reach each other: its network is cut, or it was stopped")
-            }
-            _ if by_several => format!("{why}, as {other_name} and others have found"),
-            _ => format!("{why} towards {other_name}: it is stopped, or the network between the two is cut"),
         }
     }
 
@@ -295,16 +321,16 @@ impl Node {
 
     /// What the way to an address takes has become known: longer packets are lost, however often they are sent.
     pub(crate) fn on_path_mtu(&self, to: IpAddr, mtu: usize) {
-        if self.over_udp() && mtu < self.packet_bytes(to) {
-            self.end_with(&self.too_long(to, Some(mtu)));
+        if self.config.is_over_udp() && mtu < self.wire.packet_bytes(to) {
+            self.end_with(&self.wire.too_long(to, Some(mtu)));
         }
     }
 
     pub(crate) fn on_send_error(&self, to: SocketAddr, error: &io::Error) {
-        if self.over_udp() && error.raw_os_error() == Some(libc::EMSGSIZE) {
+        if self.config.is_over_udp() && error.raw_os_error() == Some(libc::EMSGSIZE) {
             let local = self.wire.endpoint(Slot::SERVICE).local_addr().ip();
-            let known = path_mtu(local, to).ok().filter(|mtu| *mtu < self.packet_bytes(to.ip()));
-            self.end_with(&self.too_long(to.ip(), known));
+            let known = path_mtu(local, to).ok().filter(|mtu| *mtu < self.wire.packet_bytes(to.ip()));
+            self.end_with(&self.wire.too_long(to.ip(), known));
         } else if !counts_as_loss(error) {
             self.on_socket_error(&format!("cannot send to {to}"), error);
         }
@@ -323,60 +349,15 @@ impl Node {
         }
     }
 
-    /// Whether the program has left this node the socket at which others reach it.
-    fn has_its_socket(&self) -> bool {
-        self.nodes() == 1 || self.wire.endpoint(Slot::SERVICE).is_open()
-    }
-
-    fn over_udp(&self) -> bool {
-        self.config.backbone.named() == Some(Backbone::Udp)
-    }
-
-    /// The most bytes of this job's packets, headers included.
-    fn packet_bytes(&self, to: IpAddr) -> usize {
-        let headers = MTUS.end() - udp_payload_max(*MTUS.end(), to);
-        self.wire.datagram_bytes() + headers
-    }
-
-    /// Why the job ends where packets are too long for the way, as far as its MTU is known, and what to do.
-    fn too_long(&self, to: IpAddr, mtu: Option<usize>) -> Error {
-        let (used, least) = (self.packet_bytes(to), MTUS.start());
-        let why = match mtu {
-            Some(mtu) if MTUS.contains(&mtu) => {
-                format!("packets of {used} bytes are too long, {mtu} are possible; start the job with --mtu {mtu}")
-            }
-            Some(mtu) => {
-                format!("packets of {mtu} bytes are possible, Comem needs {least}; choose a network with --iface")
-            }
-            None => format!("packets of {used} bytes are too long; start the job with a smaller --mtu"),
-        };
-        Error::System { what: format!("cannot send to {to}"), source: io::Error::other(why) }
-    }
-
-    /// This node has come to the end of the program; from now on others may be gone before they are heard.
-    pub(crate) fn closing(&self) {
-        self.with_detector(Detector::closing);
-    }
-
-    /// This node is past the closing barrier.
-    pub(crate) fn has_closed(&self) {
-        self.with_detector(Detector::closed);
-    }
-
     /// Says farewell.
     pub(crate) fn leave(&self) {
         self.with_detector(|d| d.leave(self.now()));
     }
 
-    /// Tells the launcher, if there is one.
-    pub(crate) fn tell_launcher(&self, message: &FromNode) -> bool {
-        self.launcher.as_ref().is_some_and(|l| l.send(message).is_ok())
-    }
-
     /// Ends this process with one sentence, where there is no host to outlive its job.
     pub(crate) fn end_for(&self, error: &Error) -> ! {
         self.end_with(error);
-        if self.is_ending() {
+        if self.life.is_ending() {
             crate::error::say(format_args!("{}", self.sentence(error)));
             end_at_once(error)
         }
@@ -388,26 +369,26 @@ impl Node {
 
     /// Ends this process with one sentence.
     pub(crate) fn end_with(&self, error: &Error) {
-        if let Some(host) = crate::host::host().filter(|_| self.has_begun()) {
-            if !self.is_ending() {
+        if let Some(host) = crate::host::host().filter(|_| self.life.began().is_some()) {
+            if !self.life.is_ending() {
                 self.outlive(host, error);
             }
             return;
         }
-        if self.is_ending() || self.watch.over.swap(true, Ordering::AcqRel) {
+        if self.life.is_ending() || self.watch.over.swap(true, Ordering::AcqRel) {
             return;
         }
         // Through shared memory a node goes on without its descriptors until others miss it: that they do is no loss
         // of theirs.
-        let own = (matches!(error, Error::NodeLost { .. } | Error::Stopped(_)) && !self.has_its_socket())
+        let own = (matches!(error, Error::NodeLost { .. } | Error::Stopped(_)) && !self.wire.has_its_socket())
             .then(|| closed_descriptors("cannot hear other nodes", libc::EBADF));
         let error = own.as_ref().unwrap_or(error);
-        let told = self.tell_launcher(&FromNode::Failed { message: self.words(error) });
+        let told = self.launcher.tell(&FromNode::Failed { message: self.words(error) });
         if !told {
             crate::error::say(format_args!("{}", self.sentence(error)));
         }
         let stats = report::stats(self, Some(error));
-        if !self.tell_launcher(&FromNode::Stats { stats: stats.clone() })
+        if !self.launcher.tell(&FromNode::Stats { stats: stats.clone() })
             && let Some(path) = &self.config.stats
         {
             let _ = report::write_file(self, path, stats);

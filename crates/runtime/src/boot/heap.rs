@@ -42,8 +42,8 @@ pub(super) fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
     });
     match made {
         Ok(shared) => {
+            shared.views.iter().for_each(|views| views.stamp(node.me(), node.wire.service_port(node.me())));
             node.set_shared(shared);
-            node.stamp_heap();
             fault::install(node)?;
             fault::guess_at_crashes(node)?;
             hooks::install(node);

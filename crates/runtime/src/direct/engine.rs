@@ -15,7 +15,6 @@ use crate::shared::Shared;
 use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{Lines, LinesMemory, PeerLines};
-use comem_net::Backbone;
 use comem_protocol::coherence::direct::directory::Layout;
 use comem_protocol::coherence::direct::miss::Site;
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, Outcome, Want};
@@ -98,7 +97,7 @@ fn bring(
         if sleeps && !is_told.replace(true) {
             thread.waits_long_for(Some(Waiting::Page(shared.page_of_line(all.own, span.line))));
         }
-        node.goes_on().is_err()
+        node.life.goes_on().is_err()
     };
     let start = node.now();
     let under_way = all.own.miss_of(thread.slot().index());
@@ -119,10 +118,10 @@ fn bring(
     };
     let or_lost = |refusal| match refusal {
         Refusal::Lost => Ok(Outcome::Lost(None)),
-        Refusal::Failed(..) if node.hears_of_a_loss() => Ok(Outcome::Lost(None)),
-        refusal => Err(node.refused_in(known, &refusal)),
+        Refusal::Failed(..) if node.life.hears_of_a_loss() => Ok(Outcome::Lost(None)),
+        refusal => Err(refused_in(known, &refusal)),
     };
-    let ended = if let Some(reached) = node.ucx.get() {
+    let ended = if let Some(reached) = node.reach.ucx() {
         let operations = Ucx::new(reached, (shared, all.own), known, &is_lost);
         let mut reach = OneByOne { operations, wide_words: site.layout.wide_words(), loops_back: true };
         run((&sites, &spans), &mut reach, &mut here, thread.counters()).or_else(or_lost)
@@ -141,7 +140,7 @@ fn bring(
         thread.waits_long_for(None);
     }
     let span_ns = (node.now() - start).0;
-    if all.peers.is_some() || node.ucx.get().is_some() {
+    if all.peers.is_some() || node.reach.ucx().is_some() {
         // Waits for other nodes count by themselves.
         thread.counters().fetch_ns.add(span_ns);
     }
@@ -152,7 +151,7 @@ fn bring(
         .filter(|(count, _)| *count > 0)
         .for_each(|(count, sum)| _ = sum.fetch_add(count, Ordering::Relaxed));
     match ended {
-        Ok(Outcome::Lost(_)) => node.goes_on(),
+        Ok(Outcome::Lost(_)) => node.life.goes_on(),
         Ok(_) => Ok(()),
         Err(error) => Err(error),
     }
@@ -178,41 +177,25 @@ impl Shared {
     }
 }
 
+fn refused_in(known: &RegionState, refusal: &Refusal) -> Error {
+    let what = match refusal {
+        Refusal::NoMemory(node) => format!("names {node} as a holder, whose memory cannot be reached"),
+        Refusal::Outside(place) => format!("asks for {place:?}, which lies outside of it"),
+        Refusal::NoBarrier => "needs a barrier that the system does not make any more".to_string(),
+        Refusal::Failed(node, why) => format!("needs {node}, which cannot be reached any more: {why}"),
+        Refusal::Lost => "was left by the job".to_string(),
+    };
+    Error::PeerMisbehaved(format!("the directory of {} {what}; a node has overwritten it, or misbehaves", known.name()))
+}
+
 impl Node {
-    /// Whether the service threads of other nodes carry out one-sided operations of this one.
-    pub(crate) fn emulates_operations(&self) -> bool {
-        self.nodes() > 1 && self.config.backbone.named() != Some(Backbone::Shm)
-    }
-
-    /// Whether threads of this node load and store in the memory of other nodes.
-    pub(crate) fn maps_others(&self) -> bool {
-        !self.emulates_operations() && self.ucx.get().is_none()
-    }
-
-    /// Whether this node's processor may change entries of its own memory. By UCX all changes go through the worker: an
-    /// adapter's need not be atomic for the processor, and over other transports a put may store the same bytes twice.
-    pub(crate) fn changes_entries(&self) -> bool {
-        self.ucx.get().is_none()
-    }
-
-    /// How threads of this node reach the memory of other nodes, as people are told; `None` where they do not.
-    pub(crate) fn one_sided_operations(&self) -> Option<&'static str> {
-        let has_lines = self.shared()?.views.as_ref()?.lines.is_some();
-        let is_asked_for = self.nodes() > 1 && self.config.page_engine.is_one_sided();
-        (has_lines && is_asked_for).then(|| match self.ucx.get() {
-            Some(_) => comem_net::ucx::in_words(),
-            None if self.emulates_operations() => "emulated",
-            None => "mapped memory",
-        })
-    }
-
     /// Every node's lines memory, where all can be reached from here.
     #[inline]
     fn lines_of_all(&self) -> Option<(&Shared, All<'_>)> {
         let shared = self.shared()?;
         let views = shared.views.as_ref()?;
         let (own, peers) = (views.lines.as_ref()?, views.line_peers.get());
-        let can_reach = peers.is_some() || self.ucx.get().is_some() || self.emulates_operations();
+        let can_reach = peers.is_some() || self.reach.ucx().is_some() || self.reach.is_emulated();
         can_reach.then_some((shared, All { me: shared.me, own, peers }))
     }
 
@@ -227,13 +210,13 @@ impl Node {
         if self.config.uses_ucx() {
             return Ok(());
         }
-        if self.emulates_operations() {
+        if self.reach.is_emulated() {
             if is_asked_for && self.config.verbose {
                 crate::error::say(format_args!(
                     "comem: {}: one-sided operations of the engine direct are emulated: over {} the service threads of \
                      other nodes carry them out",
                     self.name_of(self.me()),
-                    self.backbone()
+                    self.config.backbone_name()
                 ));
             }
             return Ok(());
@@ -259,7 +242,7 @@ impl Node {
                     self.name_of(node)
                 ));
                 // It may have ended as soon as it had started.
-                if is_asked_for { self.loss_or(refused) } else { refused }
+                if is_asked_for { self.life.loss_or(refused) } else { refused }
             })
         };
         match NodeId::all(self.nodes()).map(open).collect::<Result<_>>() {
@@ -269,20 +252,6 @@ impl Node {
             Err(_) => {}
         }
         Ok(())
-    }
-
-    fn refused_in(&self, known: &RegionState, refusal: &Refusal) -> Error {
-        let what = match refusal {
-            Refusal::NoMemory(node) => format!("names {node} as a holder, whose memory cannot be reached"),
-            Refusal::Outside(place) => format!("asks for {place:?}, which lies outside of it"),
-            Refusal::NoBarrier => "needs a barrier that the system does not make any more".to_string(),
-            Refusal::Failed(node, why) => format!("needs {node}, which cannot be reached any more: {why}"),
-            Refusal::Lost => "was left by the job".to_string(),
-        };
-        Error::PeerMisbehaved(format!(
-            "the directory of {} {what}; a node has overwritten it, or misbehaves",
-            known.name()
-        ))
     }
 
     /// What a node that has ended held locked of lines memory, for the sentence that tells of its end: nothing, or the
@@ -297,7 +266,7 @@ impl Node {
                 let bytes = address - shared.address_of(known.region.first);
                 Some(format!("{} (at byte {bytes})", known.name()))
             };
-            return match self.what_was_locked(all.own, lost)? {
+            return match self.served.what_was_locked(&self.slots, all.own, lost)? {
                 Locked::Entry(line) => place(line).map(words),
                 Locked::Perhaps(line) => place(line).map(|place| format!("a thread waited for its part of {place}")),
             };

@@ -14,6 +14,7 @@
 //! | [`target`] | this node's memory, as the messages of others act on it |
 //! | [`post`] | how these messages are sent, answered and waited for |
 //! | [`ucx`] | one-sided operations by UCX |
+//! | [`reach`] | which of these ways a job takes |
 //! | [`pause`] | how a thread waits for an entry that another one has locked |
 
 pub(crate) mod emulated;
@@ -24,6 +25,7 @@ pub(crate) mod miss;
 pub(crate) mod one_by_one;
 pub(crate) mod pause;
 pub(crate) mod post;
+pub(crate) mod reach;
 pub(crate) mod shm;
 pub(crate) mod target;
 pub(crate) mod ucx;

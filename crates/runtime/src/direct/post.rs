@@ -4,13 +4,13 @@ use super::emulated::Post;
 use super::target::Target;
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
-use crate::node::{Node, ThreadSlot, Waiting};
+use crate::node::{Node, Slots, ThreadSlot, Waiting};
 use crate::shared::Shared;
 use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::Misbehaved;
-use comem_protocol::coherence::direct::remote::{Found, LOOK_EVERY, Request, Server, UnitAt};
+use comem_protocol::coherence::direct::remote::{Found, LOOK_EVERY, RemoteMemory, Request, Server, UnitAt};
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::node::route::Origin as From;
@@ -75,7 +75,7 @@ impl<'a> Sockets<'a> {
     }
 
     fn requests(&self) -> &'a Mutex<Requests> {
-        &self.thread.home().slots[self.thread.slot().index()].requests
+        &self.thread.home().slots[self.thread.slot()].requests
     }
 }
 
@@ -111,7 +111,7 @@ impl Post for Sockets<'_> {
 
     fn nonsense(&self, from: NodeId, why: WireError) -> Error {
         let node = self.thread.home();
-        node.violation(from, &format!("answered one-sided operations by what makes no sense: {why}"))
+        Error::harm(format!("{} answered one-sided operations by what makes no sense: {why}", node.name_of(from)))
     }
 
     fn freed(&self) -> Error {
@@ -120,6 +120,9 @@ impl Post for Sockets<'_> {
 }
 
 /// What this node does for others.
+///
+/// The server's mutex is held while it acts on lines memory, and nothing is taken behind it but units' own locks. That
+/// of the grains is held for one look.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
     server: Mutex<Server>,
@@ -130,14 +133,76 @@ pub(crate) struct Served {
     grains: Mutex<BTreeSet<usize>>,
 }
 
-impl Node {
-    /// This node's lines memory as a target. Operations are for units under `direct` of regions that it knows.
-    fn as_target(&self) -> Option<Target<'_, impl Fn(UnitAt) -> Found>> {
-        let shared = self.shared()?;
-        let lines = shared.views.as_ref()?.lines.as_ref()?;
-        Some(Target { lines, nodes: self.nodes(), find: move |unit| shared.find_unit(lines, unit) })
+impl Served {
+    /// Carries out a request, or puts it aside; whether any wait now.
+    ///
+    /// # Errors
+    /// When it is none.
+    fn on_request(
+        &self,
+        target: &impl RemoteMemory,
+        from: (Time, Ticket),
+        body: &[u8],
+        out: &mut Outbox,
+    ) -> std::result::Result<bool, Misbehaved> {
+        let mut server = self.server.lock();
+        let result = server.on_request(target, from, body, out);
+        let is_busy = server.is_busy();
+        self.is_busy.store(is_busy, Ordering::Release);
+        drop(server);
+        let unit = result?;
+        self.grains.lock().insert(unit.first() as usize / GRAIN_LINES);
+        if is_busy {
+            self.vain_looks.store(0, Ordering::Relaxed);
+        }
+        Ok(is_busy)
     }
 
+    /// Whether requests wait.
+    fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::Acquire)
+    }
+
+    /// Goes on with requests that have waited. Gives how long to wait before the next look, while any still do.
+    fn look(&self, target: &impl RemoteMemory, now: Time, out: &mut Outbox) -> Option<Span> {
+        let mut server = self.server.lock();
+        let is_busy = server.look(target, now, out);
+        self.is_busy.store(is_busy, Ordering::Release);
+        drop(server);
+        let looks = self.vain_looks.fetch_add(1, Ordering::Relaxed);
+        if !out.is_empty() {
+            self.vain_looks.store(0, Ordering::Relaxed);
+        }
+        is_busy.then_some(Span(LOOK_EVERY.0 << looks.min(LOOKS_GROW)))
+    }
+
+    /// What is known here of what a node held locked that has ended. Other nodes may know more.
+    pub(super) fn what_was_locked(&self, slots: &Slots, lines: &Lines, lost: NodeId) -> Option<Locked> {
+        let holder = NodeId(lost.0 & 0x7f);
+        let is_its = |line: &usize| Entry(lines.entry(*line).load(Ordering::Acquire)).holder() == Some(holder);
+        let grains = self.grains.lock();
+        let here = grains.iter().flat_map(|grain| grain * GRAIN_LINES..(grain + 1) * GRAIN_LINES).find(is_its);
+        let waits = |find: &dyn Fn(&Requests) -> bool| {
+            let line = |thread_slot: &ThreadSlot| {
+                Some(&*thread_slot.requests.lock()).filter(|requests| find(requests)).map(|r| r.line)
+            };
+            slots.iter().find_map(line)
+        };
+        here.or_else(|| waits(&|requests| requests.holder == Some(holder)))
+            .map(Locked::Entry)
+            .or_else(|| waits(&|requests| requests.expected.iter().any(|(to, _)| *to == lost)).map(Locked::Perhaps))
+    }
+}
+
+impl Shared {
+    /// This node's lines memory as a target. Operations are for units under `direct` of regions that it knows.
+    fn as_target(&self) -> Option<Target<'_, impl Fn(UnitAt) -> Found>> {
+        let lines = self.views.as_ref()?.lines.as_ref()?;
+        Some(Target { lines, nodes: self.nodes, find: move |unit| self.find_unit(lines, unit) })
+    }
+}
+
+impl Node {
     /// One-sided operations of another node, or the answer to those of a thread of this one.
     pub(crate) fn on_remote(
         &self,
@@ -146,8 +211,17 @@ impl Node {
         message: Message<'_>,
         out: &mut Outbox,
     ) -> std::result::Result<(), Misbehaved> {
+        const NO_LINES: Misbehaved =
+            Misbehaved("sent a one-sided operation on memory of lines, of which this node has none");
         match (message, origin.ticket) {
-            (Message::Remote { body }, Some(ticket)) => self.serve_remote((now, ticket), origin.caller, body, out),
+            (Message::Remote { body }, Some(ticket)) => {
+                let target = self.shared().and_then(Shared::as_target).ok_or(NO_LINES)?;
+                // The service thread may be asleep until its next tick, and this thread may do nothing else for long.
+                if self.served.on_request(&target, (now, ticket), body, out)? && origin.caller.is_some() {
+                    self.wake_service();
+                }
+                Ok(())
+            }
             (Message::RemoteDone { body }, None) => {
                 if let Some(thread_slot) = self.slots.get(answers.index()) {
                     thread_slot.requests.lock().on_answer(origin.from.node, body);
@@ -155,8 +229,8 @@ impl Node {
                 Ok(())
             }
             (Message::Invite, Some(ticket)) => {
-                let body =
-                    self.invitation().ok_or(Misbehaved("asked for an invitation, which this job does not have"))?;
+                const NONE: Misbehaved = Misbehaved("asked for an invitation, which this job does not have");
+                let body = self.reach.ucx().ok_or(NONE)?.invitation();
                 out.send(To::Reply(ticket), &Message::Invitation { body: &body });
                 Ok(())
             }
@@ -164,66 +238,17 @@ impl Node {
         }
     }
 
-    fn serve_remote(
-        &self,
-        (now, ticket): (Time, Ticket),
-        caller: Option<Slot>,
-        body: &[u8],
-        out: &mut Outbox,
-    ) -> std::result::Result<(), Misbehaved> {
-        const NO_LINES: Misbehaved =
-            Misbehaved("sent a one-sided operation on memory of lines, of which this node has none");
-        let target = self.as_target().ok_or(NO_LINES)?;
-        let mut server = self.served.server.lock();
-        let result = server.on_request(&target, (now, ticket), body, out);
-        let is_busy = server.is_busy();
-        self.served.is_busy.store(is_busy, Ordering::Release);
-        drop(server);
-        let unit = result?;
-        self.served.grains.lock().insert(unit.first() as usize / GRAIN_LINES);
-        if is_busy {
-            self.served.vain_looks.store(0, Ordering::Relaxed);
-            // It may be asleep until its next tick, and this thread may do nothing else for long.
-            if caller.is_some() {
-                self.wake_service();
-            }
-        }
-        Ok(())
-    }
-
     /// For the service thread: goes on with requests that have waited. Gives when to look again.
     pub(crate) fn look_at_remote(&self) -> Option<Time> {
-        if !self.served.is_busy.load(Ordering::Acquire) {
+        if !self.served.is_busy() {
             return None;
         }
-        let (target, mut out) = (self.as_target()?, Outbox::new());
-        let mut server = self.served.server.lock();
-        let is_busy = server.look(&target, self.now(), &mut out);
-        self.served.is_busy.store(is_busy, Ordering::Release);
-        drop(server);
-        let looks = self.served.vain_looks.fetch_add(1, Ordering::Relaxed);
+        let (target, mut out) = (self.shared()?.as_target()?, Outbox::new());
+        let again = self.served.look(&target, self.now(), &mut out);
         if !out.is_empty() {
-            self.served.vain_looks.store(0, Ordering::Relaxed);
             self.flush(Slot::SERVICE, &mut out);
         }
-        is_busy.then(|| self.now() + Span(LOOK_EVERY.0 << looks.min(LOOKS_GROW)))
-    }
-
-    /// What is known here of what a node held locked that has ended. Other nodes may know more.
-    pub(super) fn what_was_locked(&self, lines: &Lines, lost: NodeId) -> Option<Locked> {
-        let holder = NodeId(lost.0 & 0x7f);
-        let is_its = |line: &usize| Entry(lines.entry(*line).load(Ordering::Acquire)).holder() == Some(holder);
-        let grains = self.served.grains.lock();
-        let here = grains.iter().flat_map(|grain| grain * GRAIN_LINES..(grain + 1) * GRAIN_LINES).find(is_its);
-        let waits = |find: &dyn Fn(&Requests) -> bool| {
-            let line = |thread_slot: &ThreadSlot| {
-                Some(&*thread_slot.requests.lock()).filter(|requests| find(requests)).map(|r| r.line)
-            };
-            self.slots.iter().find_map(line)
-        };
-        here.or_else(|| waits(&|requests| requests.holder == Some(holder)))
-            .map(Locked::Entry)
-            .or_else(|| waits(&|requests| requests.expected.iter().any(|(to, _)| *to == lost)).map(Locked::Perhaps))
+        again.map(|span| self.now() + span)
     }
 }
 

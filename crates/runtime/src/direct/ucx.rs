@@ -46,6 +46,13 @@ impl Reached {
     pub(crate) fn locks_of(&self, node: NodeId) -> Option<(&Worker, &Peer)> {
         Some((&self.worker, self.lock_peers.get()?.get(node.index())?))
     }
+
+    /// How other nodes reach this one's memory, as the body of a message.
+    pub(super) fn invitation(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        std::iter::once(&self.own).chain(&self.own_locks).for_each(|told| write_invitation(told, &mut body));
+        body
+    }
 }
 
 /// The operations of one thread on one region.
@@ -185,31 +192,24 @@ impl Node {
         let (start, bytes) = lines.whole();
         // SAFETY: the view of lines memory stays mapped for good, and all use it as memory of many threads.
         let own = unsafe { worker.invite(start, bytes) }.map_err(failed("let other nodes into lines memory"))?;
-        let tables = self.lock_tables().filter(|_| self.config.locks_go_by_ucx());
+        let tables = self.sync.lock_tables().filter(|_| self.config.locks_go_by_ucx());
         let own_locks = tables.map(|tables| {
             let (start, bytes) = tables.own(self.me()).whole();
             // SAFETY: the node keeps its table, which all use as memory of many threads.
             unsafe { worker.invite(start, bytes) }.map_err(failed("let other nodes into the table of locks"))
         });
         let own_locks = own_locks.transpose()?;
-        let _ = self.ucx.set(Reached { worker, own, own_locks, peers: OnceLock::new(), lock_peers: OnceLock::new() });
+        let (peers, lock_peers) = (OnceLock::new(), OnceLock::new());
+        self.reach.set_ucx(Reached { worker, own, own_locks, peers, lock_peers });
         let node = self.clone();
         let attend = move || {
-            while let (Some(reached), false) = (node.ucx.get(), node.is_ending()) {
+            while let (Some(reached), false) = (node.reach.ucx(), node.life.is_ending()) {
                 if let Err(error) = reached.worker.attend(ATTENDS) {
                     return node.end_with(&failed("attend to other nodes' operations")(error));
                 }
             }
         };
         comem_net::threads::start("comem-ucx", attend).map(drop).map_err(Error::system("cannot start a thread for UCX"))
-    }
-
-    /// How other nodes reach this one's memory, as the body of a message.
-    pub(crate) fn invitation(&self) -> Option<Vec<u8>> {
-        let reached = self.ucx.get()?;
-        let mut body = Vec::new();
-        std::iter::once(&reached.own).chain(&reached.own_locks).for_each(|told| write_invitation(told, &mut body));
-        Some(body)
     }
 }
 
@@ -235,12 +235,12 @@ impl Thread {
     /// When one cannot be reached.
     pub(crate) fn meet_by_ucx(&self) -> Result<()> {
         let node = self.home();
-        let Some(reached) = node.ucx.get() else { return Ok(()) };
+        let Some(reached) = node.reach.ucx() else { return Ok(()) };
         let (mut peers, mut lock_peers) = (Vec::new(), Vec::new());
         for of in NodeId::all(node.nodes()) {
             let (lines, locks) = self.invited_by(of, reached)?;
             let unreached = || failed(&format!("reach the memory of {}", node.name_of(of)));
-            let peer = reached.worker.accept(&lines).map_err(unreached()).map_err(|e| node.loss_or(e))?;
+            let peer = reached.worker.accept(&lines).map_err(unreached()).map_err(|e| node.life.loss_or(e))?;
             if let Some(locks) = locks {
                 lock_peers.push(reached.worker.accept_more(&peer, &locks).map_err(unreached())?);
             }
@@ -259,16 +259,16 @@ impl Thread {
         if of == node.me() {
             return Ok((reached.own.clone(), reached.own_locks.clone()));
         }
-        node.expect_answer(self.slot());
+        node.slots[self.slot()].expect_answer();
         let target = Target::Request { node: of, origin: Origin::Caller };
         self.stepping(|out| out.send(target, &Message::Invite));
         let body = loop {
-            match node.take_answer(self.slot()) {
+            match node.slots[self.slot()].take_answer() {
                 Some(body) => break body,
                 None => self.wait(Waiting::Operations(of))?,
             }
         };
-        let nonsense = || node.violation(of, "told nonsense of how its memory is reached");
+        let nonsense = || Error::harm(format!("{} told nonsense of how its memory is reached", node.name_of(of)));
         let mut rest = &body[..];
         let like = |own: &Invitation, told: Option<Invitation>| {
             told.filter(|told| told.bytes == own.bytes).ok_or_else(nonsense)

@@ -82,7 +82,7 @@ pub(super) fn after_miss(piece: &Piece<'_>, want: Want) -> Result<bool> {
         return Ok(false);
     }
     // What others store to is dear to take for nothing, and a miss in mapped memory is cheap.
-    if want == Want::Own && piece.thread.home().maps_others() {
+    if want == Want::Own && piece.thread.home().reach.maps_others() {
         return Ok(false);
     }
     let units = units_of_run(piece.unit, want == Want::Own);

@@ -119,7 +119,7 @@ fn lines_of(range: &Range<usize>) -> Option<(usize, &'static Lines)> {
 
 /// Makes `access` on bytes of lines memory if they lie in a locked unit that this node holds alone; whether it did.
 fn on_locked(address: usize, bytes: usize, access: impl FnOnce(*mut u8)) -> bool {
-    let Some(node) = node_of_this_process().filter(|node| node.changes_entries()) else { return false };
+    let Some(node) = node_of_this_process().filter(|node| node.reach.changes_entries()) else { return false };
     let Some(shared) = node.shared() else { return false };
     let Some(lines) = shared.views.as_ref().and_then(|views| views.lines.as_ref()) else { return false };
     let count = |add: &dyn Fn(&Counters)| _ = crate::seated().inspect(|thread| add(thread.counters()));
@@ -153,7 +153,7 @@ fn with_thread(step: impl FnOnce(&Thread, &Shared, &Lines) -> Result<()>) {
     let Some(node) = node_of_this_process() else { return };
     let Some(shared) = node.shared() else { return };
     let Some(lines) = shared.views.as_ref().and_then(|views| views.lines.as_ref()) else { return };
-    let step = |thread: &Thread| node.goes_on().and_then(|()| step(thread, shared, lines));
+    let step = |thread: &Thread| node.life.goes_on().and_then(|()| step(thread, shared, lines));
     if IN_A_CALL.replace(true) {
         // A signal's handler waits for a unit that its own thread may have in hand.
         end_in_the_middle();

@@ -13,7 +13,7 @@
 use super::units::LineState;
 use super::{LineEngine, LineUnit};
 use crate::error::Result;
-use crate::node::{Node, Waiting};
+use crate::node::Waiting;
 use crate::shared::Shared;
 use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
@@ -184,70 +184,64 @@ enum Found {
     Void,
 }
 
-impl Node {
-    /// Runs a step on the unit that a message is about; `None` when there is none.
-    pub(crate) fn line_step<R>(
-        &self,
-        line: u64,
-        caller: Option<Slot>,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Unit, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        let shared = self.shared()?;
-        let lines = shared.views.as_ref()?.lines.as_ref()?;
-        let address = lines.extent().base + usize::try_from(line).ok()?.checked_mul(LINE_BYTES)?;
-        let known = shared.table.find(shared.page_of(address)?)?;
-        let unit = shared.line_unit(&known, address).filter(|unit| unit.line == line)?;
-        self.known_line(shared, lines, (&known, unit), caller, out, |state, cx, _| step(state, cx))
-    }
+/// Runs a step on the unit that a message is about; `None` when there is none.
+pub(crate) fn line_step<R>(
+    shared: &Shared,
+    line: u64,
+    caller: Option<Slot>,
+    out: &mut Outbox,
+    step: impl FnOnce(&mut Unit, &mut Context<'_>) -> R,
+) -> Option<R> {
+    let lines = shared.views.as_ref()?.lines.as_ref()?;
+    let address = lines.extent().base + usize::try_from(line).ok()?.checked_mul(LINE_BYTES)?;
+    let known = shared.table.find(shared.page_of(address)?)?;
+    let unit = shared.line_unit(&known, address).filter(|unit| unit.line == line)?;
+    known_line(shared, lines, (&known, unit), caller, out, |state, cx, _| step(state, cx))
+}
 
-    /// Whether the region with this line was freed.
-    pub(crate) fn is_line_freed(&self, line: u64) -> bool {
-        let page = |shared: &Shared| {
-            let lines = shared.views.as_ref()?.lines.as_ref()?;
-            shared.page_of(lines.extent().base + line as usize * LINE_BYTES)
-        };
-        self.shared().is_some_and(|shared| page(shared).is_some_and(|page| shared.table.is_freed(page)))
-    }
+/// Whether the region with this line was freed.
+pub(crate) fn is_line_freed(shared: &Shared, line: u64) -> bool {
+    let lines = shared.views.as_ref().and_then(|views| views.lines.as_ref());
+    let page = lines.and_then(|lines| shared.page_of(lines.extent().base + line as usize * LINE_BYTES));
+    page.is_some_and(|page| shared.table.is_freed(page))
+}
 
-    /// Runs a step on a unit of a region that the caller has looked up; it gets the bytes that came for one access.
-    fn known_line<R>(
-        &self,
-        shared: &Shared,
-        lines: &Lines,
-        (known, unit): (&RegionState, LineUnit),
-        caller: Option<Slot>,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Unit, &mut Context<'_>, &mut Option<Box<[u8]>>) -> R,
-    ) -> Option<R> {
-        if !known.region.engine.has_directory() {
-            return None;
-        }
-        let new = || LineState { unit: Unit::new(unit.home == shared.me), once: None };
-        let mut state = known.lines.unit(unit.index, unit.lines as usize * LINE_BYTES, new)?.lock();
-        let LineState { unit: state, once } = &mut *state;
-        let is_freed = known.freed.load(Ordering::Acquire);
-        let mut frame = Frame { lines, unit, is_freed, fresh: None, kept: None };
-        let mut cx = Context {
-            me: shared.me,
-            nodes: shared.nodes,
-            caller,
-            unit: id_of(unit.line),
-            home: unit.home,
-            memory: &mut frame,
-            out,
-        };
-        let had = state.holds(message::Want::Shared);
-        let result = step(state, &mut cx, once);
-        if had && !state.holds(message::Want::Shared) {
-            known.costs.invalidations.fetch_add(1, Ordering::Relaxed);
-        }
-        // What came and was not permitted counts for one access, which looks for it here.
-        if frame.fresh.is_some() {
-            *once = frame.fresh.take().map(|bytes| bytes.into_vec().into_boxed_slice());
-        }
-        Some(result)
+/// Runs a step on a unit of a region that the caller has looked up; it gets the bytes that came for one access.
+fn known_line<R>(
+    shared: &Shared,
+    lines: &Lines,
+    (known, unit): (&RegionState, LineUnit),
+    caller: Option<Slot>,
+    out: &mut Outbox,
+    step: impl FnOnce(&mut Unit, &mut Context<'_>, &mut Option<Box<[u8]>>) -> R,
+) -> Option<R> {
+    if !known.region.engine.has_directory() {
+        return None;
     }
+    let new = || LineState { unit: Unit::new(unit.home == shared.me), once: None };
+    let mut state = known.lines.unit(unit.index, unit.lines as usize * LINE_BYTES, new)?.lock();
+    let LineState { unit: state, once } = &mut *state;
+    let is_freed = known.freed.load(Ordering::Acquire);
+    let mut frame = Frame { lines, unit, is_freed, fresh: None, kept: None };
+    let mut cx = Context {
+        me: shared.me,
+        nodes: shared.nodes,
+        caller,
+        unit: id_of(unit.line),
+        home: unit.home,
+        memory: &mut frame,
+        out,
+    };
+    let had = state.holds(message::Want::Shared);
+    let result = step(state, &mut cx, once);
+    if had && !state.holds(message::Want::Shared) {
+        known.costs.invalidations.fetch_add(1, Ordering::Relaxed);
+    }
+    // What came and was not permitted counts for one access, which looks for it here.
+    if frame.fresh.is_some() {
+        *once = frame.fresh.take().map(|bytes| bytes.into_vec().into_boxed_slice());
+    }
+    Some(result)
 }
 
 /// The engine `msi`, by lines.
@@ -283,7 +277,7 @@ impl LineEngine for ByLines {
                 match found {
                     Found::Done => {
                         // Nothing of it is left for later: this thread may not come by again for long.
-                        while asked && thread.expects_answers() {
+                        while asked && node.wire.is_sending(thread.slot()) {
                             thread.wait(Waiting::Page(page_of(shared, lines, unit)))?;
                         }
                         return Ok(());
@@ -325,7 +319,7 @@ impl Place<'_> {
                 let line = unit.line + step * u64::from(unit.lines);
                 let unit = LineUnit { index: unit.index + step, line, ..unit };
                 let fetch = |state: &mut Unit, cx: &mut Context<'_>, _: &mut _| state.fetch_ahead(cx, slot);
-                thread.home().known_line(self.shared, self.lines, (self.known, unit), Some(slot), out, fetch)
+                known_line(self.shared, self.lines, (self.known, unit), Some(slot), out, fetch)
             };
             behind.map(ask).filter(|asked| *asked == Some(true)).count()
         });
@@ -339,7 +333,7 @@ impl Place<'_> {
         let wanted = if self.want == Want::Load { message::Want::Shared } else { message::Want::Modified };
         let bytes = unit.lines as usize * LINE_BYTES;
         let found = thread.stepping(|out| {
-            thread.home().known_line(self.shared, lines, (known, unit), Some(slot), out, |state, cx, once| {
+            known_line(self.shared, lines, (known, unit), Some(slot), out, |state, cx, once| {
                 if state.begin(cx, slot, wanted, false) == Begin::Wait {
                     return Found::OnItsWay;
                 }

@@ -277,7 +277,7 @@ fn pieces(at: usize, bytes: usize) -> impl Iterator<Item = (usize, Range<usize>)
 
 /// A turn of a wait for another thread, of this node or of another one: it spins at first.
 fn pause(thread: &Thread, rounds: &mut u32) -> Result<()> {
-    thread.home().goes_on()?;
+    thread.home().life.goes_on()?;
     *rounds += 1;
     match *rounds {
         0..64 => std::hint::spin_loop(),

@@ -3,7 +3,7 @@
 //! The sender that waits for a reply lends the place of its next fragment for the receive call. What comes instead of
 //! that fragment goes on in the buffer, and is taken in as ever.
 
-use super::{BoxedError, Node};
+use super::{BoxedError, Node, Wire};
 use comem_net::Received;
 use comem_protocol::auth::Receiver;
 use comem_protocol::ids::{Channel, Slot};
@@ -56,11 +56,11 @@ impl Node {
         };
         let whole = room + self.wire.sealer.tag_len();
         if (len, segment) == (whole, whole)
-            && let Some((node, header)) = self.is_expected(&lent, &buffer[room..whole], from)
+            && let Some((node, header)) = self.wire.is_expected(&lent, &buffer[room..whole], from)
         {
             self.counters(as_slot).bytes_received.add(len as u64);
             let now = self.now();
-            self.heard_from(node.node, now);
+            self.watch.heard_from(node.node, now);
             let reply = sender.lock().on_lent(now, node.node, lent, &header);
             let more = matches!(reply, Ok(Reply::Partial));
             let result =
@@ -75,15 +75,16 @@ impl Node {
         sender.lock().take_back(lent);
         InPlace::Other(Received::Datagrams { from, len, segment })
     }
+}
 
+impl Wire {
     /// The sender of the fragment in its place, and its header, if it is the one that was expected there.
     fn is_expected(&self, lent: &Lent, tag: &[u8], from: SocketAddr) -> Option<(Channel, HeaderRepr)> {
-        if !self.wire.sealer.accepts(lent.received(), tag, Receiver::Node(self.me())) {
+        if !self.sealer.accepts(lent.received(), tag, Receiver::Node(self.me)) {
             return None;
         }
         let packet = Packet::new_checked(lent.received()).ok()?;
-        let (channel, header) = (packet.channel, packet.header);
-        let of_this_job = header.prog == self.wire.prog && channel.node != self.me() && self.wire.is_of(channel, from);
-        (of_this_job && lent.is_expected(&packet)).then_some((channel, header))
+        let is_it = self.is_of_job(&packet, from).is_ok() && lent.is_expected(&packet);
+        is_it.then_some((packet.channel, packet.header))
     }
 }

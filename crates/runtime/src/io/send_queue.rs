@@ -81,6 +81,11 @@ impl Wire {
         line.count.store(waiting.len(), Ordering::Release);
         result.map(|()| waiting.len() < before)
     }
+
+    /// Whether a thread that goes on to say more, itself or through the service thread, would fill memory with it.
+    pub(crate) fn send_queue_is_long(&self, slot: Slot) -> bool {
+        [slot, Slot::SERVICE].into_iter().any(|slot| self.send_queues[slot.index()].len() > QUEUED_MAX)
+    }
 }
 
 impl Node {
@@ -103,11 +108,6 @@ impl Node {
     /// A message that others wait for cannot be sent: the job cannot go on.
     pub(super) fn end_unsent(&self, (ty, error): Refused) {
         self.end_with(&Error::TooLarge(why_unsent(ty, error)));
-    }
-
-    /// Whether a thread that goes on to say more, itself or through the service thread, would fill memory with it.
-    pub(crate) fn send_queue_is_long(&self, slot: Slot) -> bool {
-        [slot, Slot::SERVICE].into_iter().any(|slot| self.wire.send_queues[slot.index()].len() > QUEUED_MAX)
     }
 
     /// Acknowledgements or an answer have come in for a slot's sender.

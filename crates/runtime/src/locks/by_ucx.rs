@@ -4,11 +4,12 @@
 //! thread that waits cannot sleep on a word of another host, and nobody wakes it: it rests, and looks at the word ever
 //! more seldom. To the state machine that is a thread which sleeps and wakes for no reason.
 
+use crate::biased_mutex::BiasedMutex;
 use crate::error::Error;
 use crate::node::Node;
 use comem_memory::pages::LockTable;
 use comem_net::ucx::{Peer, Worker};
-use comem_protocol::ids::{LockId, NodeId, Slot};
+use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::sync::one_sided::LockWord;
 use comem_protocol::time::Span;
 use std::io;
@@ -29,15 +30,22 @@ pub(super) struct FarTable<'a> {
     peer: &'a Peer,
 }
 
-impl FarTable<'_> {
+impl<'a> FarTable<'a> {
+    /// The table at a home, where operations go by UCX.
+    #[inline]
+    pub(super) fn of(node: &'a Node, home: NodeId) -> Option<FarTable<'a>> {
+        let (worker, peer) = node.reach.ucx()?.locks_of(home)?;
+        Some(FarTable { node, worker, peer })
+    }
+
     /// Adapters promise for atomic operations alone that they see what such operations have stored: this one adds
     /// nothing.
     fn read(&self, offset: u64) -> io::Result<u64> {
-        self.worker.fetch_add(self.peer, offset, 0, &|| self.node.goes_on().is_err())
+        self.worker.fetch_add(self.peer, offset, 0, &|| self.node.life.goes_on().is_err())
     }
 
     fn replace(&self, offset: u64, expected: u64, new: u64) -> io::Result<u64> {
-        self.worker.compare_and_swap(self.peer, offset, (expected, new), &|| self.node.goes_on().is_err())
+        self.worker.compare_and_swap(self.peer, offset, (expected, new), &|| self.node.life.goes_on().is_err())
     }
 
     pub(super) fn name(&self, at: usize) -> io::Result<u64> {
@@ -87,34 +95,32 @@ fn index_of(lock: LockId) -> usize {
     (lock.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % PLACES_KNOWN
 }
 
-impl Node {
-    /// The table at a home, where operations go by UCX.
-    #[inline]
-    pub(super) fn far_table(&self, home: NodeId) -> Option<FarTable<'_>> {
-        let (worker, peer) = self.ucx.get()?.locks_of(home)?;
-        Some(FarTable { node: self, worker, peer })
-    }
+/// Where a thread has found the words of locks: names stay where they are.
+///
+/// The thread alone takes the mutex, for one look or one note.
+#[derive(Debug, Default)]
+pub(crate) struct LockPlaces(BiasedMutex<Vec<Option<(LockId, u32)>>>);
 
-    /// Where `slot`'s thread has found a lock's place before: names stay where they are.
-    pub(super) fn place_found(&self, slot: Slot, lock: LockId) -> Option<usize> {
-        let places = self.slots[slot.index()].lock_places.lock();
+impl LockPlaces {
+    pub(super) fn found(&self, lock: LockId) -> Option<usize> {
+        let places = self.0.lock();
         let (_, at) = (*places.get(index_of(lock))?).filter(|(found, _)| *found == lock)?;
         Some(at as usize)
     }
 
-    pub(super) fn note_place(&self, slot: Slot, lock: LockId, at: usize) {
-        let mut places = self.slots[slot.index()].lock_places.lock();
+    pub(super) fn note(&self, lock: LockId, at: usize) {
+        let mut places = self.0.lock();
         if places.is_empty() {
             places.resize(PLACES_KNOWN, None);
         }
         places[index_of(lock)] = Some((lock, at as u32));
     }
+}
 
-    /// What to say when the words of a home's locks cannot be reached any more.
-    #[cold]
-    pub(super) fn lost_locks_of(&self, home: NodeId, error: io::Error) -> Error {
-        let what = format!("cannot reach the locks of {} (start the job with --locks tokens)", self.name_of(home));
-        // Where that node has ended, this will be told soon, and says more.
-        self.loss_or(Error::system(what)(error))
-    }
+/// What to say when the words of a home's locks cannot be reached any more.
+#[cold]
+pub(super) fn lost_locks_of(node: &Node, home: NodeId, error: io::Error) -> Error {
+    let what = format!("cannot reach the locks of {} (start the job with --locks tokens)", node.name_of(home));
+    // Where that node has ended, this will be told soon, and says more.
+    node.life.loss_or(Error::system(what)(error))
 }

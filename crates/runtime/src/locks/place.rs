@@ -1,6 +1,8 @@
 //! Where a lock's word is, and the operations on it, however its home's table is reached.
 
-use super::by_ucx::FarTable;
+use super::Held;
+use super::by_ucx::{FarTable, lost_locks_of};
+use crate::counters::Counters;
 use crate::error::Result;
 use crate::node::Node;
 use comem_memory::pages::LockTable;
@@ -75,6 +77,18 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// The lock with this word, as a thread holds it.
+    pub(super) fn held(&self, word: LockWord) -> Held {
+        Held { lock: self.lock, at: self.at, word }
+    }
+
+    /// Counts what was done in another node's table.
+    pub(super) fn account(&self, counters: &Counters) {
+        if self.home != self.node.me() {
+            counters.lock_operations.add(self.operations.get());
+        }
+    }
+
     /// Replaces the word if it is `expected`; the reply is what it was.
     ///
     /// # Errors
@@ -84,7 +98,7 @@ impl Place<'_> {
         self.table
             .swap(self.at, expected, new)
             .map(Reply::Word)
-            .map_err(|error| self.node.lost_locks_of(self.home, error))
+            .map_err(|error| lost_locks_of(self.node, self.home, error))
     }
 
     /// The word. Looks at mapped ones are not counted.
@@ -95,6 +109,6 @@ impl Place<'_> {
         if self.table.is_far() {
             self.operations.set(self.operations.get() + 1);
         }
-        self.table.word(self.at).map_err(|error| self.node.lost_locks_of(self.home, error))
+        self.table.word(self.at).map_err(|error| lost_locks_of(self.node, self.home, error))
     }
 }

@@ -36,19 +36,19 @@ use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
 use comem_protocol::coherence::pages::migration::Migration;
 use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::region::{Part, Region};
-use comem_protocol::coherence::pages::sharing::Sharing;
 use comem_protocol::coherence::pages::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::sync::IntervalMark;
 use comem_protocol::tuning::Tuning;
+use consistency::false_sharing::FalseSharing;
 use heap::alloc::Allocator;
 use heap::heap_layout::Parts;
 use heap::table::Table;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// Memory that other nodes see too.
 #[derive(Debug)]
@@ -120,10 +120,8 @@ pub(crate) struct Shared {
     pub(crate) migration: Mutex<Migration>,
     /// The epoch, to read without the lock of `IntervalState`.
     pub(crate) epoch: AtomicU32,
-    /// Threads of this node that have arrived at the coherent barrier under way.
-    pub(crate) arrived: AtomicUsize,
-    /// Coherent barriers whose notices were applied here.
-    pub(crate) gate: Mutex<u64>,
+    /// Where threads come together around coherent barriers.
+    pub(crate) gate: consistency::release::BarrierGate,
     /// Whether diffs for this node's own home pages were announced that may not have come.
     pub(crate) awaiting: AtomicBool,
     /// Threads that wait for such diffs.
@@ -139,11 +137,7 @@ pub(crate) struct Shared {
     /// What scans for writes have cost.
     pub(crate) scan_cost: Mutex<ScanCost>,
     /// Who wrote where to pages whose home is here.
-    pub(crate) sharing: Mutex<Sharing>,
-    /// How many notes of who put diffs here were taken, or had been written over.
-    pub(crate) putters_noted: Mutex<u64>,
-    /// How many of them had been.
-    pub(crate) putters_missed: AtomicU64,
+    pub(crate) sharing: FalseSharing,
     /// When an interval was last closed.
     pub(crate) last_close: AtomicU64,
     /// Copies that ended at the last acquires, to be fetched again if they were in use.
@@ -208,17 +202,14 @@ impl Shared {
             push_buffer: Mutex::new(PushBuffer::new(tuning.notices)),
             migration: Mutex::new(Migration::new(tuning.homes)),
             epoch: AtomicU32::new(0),
-            arrived: AtomicUsize::new(0),
-            gate: Mutex::new(0),
+            gate: consistency::release::BarrierGate::default(),
             awaiting: AtomicBool::new(false),
             claims: AtomicBool::new(false),
             sync_phase: Mutex::new(SyncPhase::new(&tuning.notices)),
             diff_waiters: Mutex::default(),
             active: Mutex::default(),
             closes: AtomicU64::new(IntervalMark::FIRST.0),
-            sharing: Mutex::default(),
-            putters_noted: Mutex::default(),
-            putters_missed: AtomicU64::new(0),
+            sharing: FalseSharing::default(),
             scan_cost: Mutex::new(ScanCost::new(tuning.cache)),
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),

@@ -8,9 +8,10 @@ use crate::error::{Error, Result};
 use crate::mutex::Mutex;
 use crate::node::Waiting;
 use comem_protocol::outbox::{Origin, Target};
-use comem_protocol::sync::deal::{self, BatchRequest, Batches, Dealt};
+use comem_protocol::sync::deal::{self, BatchRequest, Batches, Dealt, Loops};
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::{Message, types};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,6 +35,32 @@ struct Batch {
     over: bool,
     sizes: Batches,
     since: Time,
+}
+
+/// Loops whose items are dealt out: as their manager, and what this node has of them.
+///
+/// Each list has a mutex of its own, held for one look; a loop's batch is locked without them.
+#[derive(Debug, Default)]
+pub(crate) struct DynamicLoops {
+    managed: Mutex<Loops>,
+    parts: Mutex<BTreeMap<u64, Arc<Part>>>,
+}
+
+impl DynamicLoops {
+    /// A step of the loops that this node manages.
+    pub(crate) fn manage<R>(&self, step: impl FnOnce(&mut Loops) -> R) -> R {
+        step(&mut self.managed.lock())
+    }
+
+    /// What this node has of a loop; `begin` makes it where none of its threads has come there before.
+    fn part(&self, number: u64, begin: impl FnOnce() -> Arc<Part>) -> Arc<Part> {
+        self.parts.lock().entry(number).or_insert_with(begin).clone()
+    }
+
+    /// The last of the node's threads has left a loop.
+    fn leave(&self, number: u64) {
+        self.parts.lock().remove(&number);
+    }
 }
 
 impl Thread {
@@ -102,7 +129,7 @@ impl Thread {
     pub fn leave_loop(&self) {
         let Some(part) = self.state.borrow_mut().in_loop.take() else { return };
         if part.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.node.parts.lock().remove(&part.number);
+            self.node.loops.leave(part.number);
         }
     }
 
@@ -114,7 +141,7 @@ impl Thread {
             let batch = Batch { items: 0..0, over: false, sizes: Batches::new(threads), since: Time(0) };
             Arc::new(Part { number, total, chunk, batch: Mutex::new(batch), threads: AtomicUsize::new(threads) })
         };
-        let part = self.node.parts.lock().entry(number).or_insert_with(begin).clone();
+        let part = self.node.loops.part(number, begin);
         self.state.borrow_mut().in_loop = Some(part.clone());
         part
     }
@@ -148,7 +175,7 @@ impl Thread {
         let wanted = BatchRequest { total: part.total, chunk: part.chunk.max(1), chunks };
         let manager = deal::manager(part.number, self.node.nodes());
         let dealt = if manager == self.node.me() {
-            let dealt = self.node.loops.lock().deal(part.number, wanted, self.node.nodes());
+            let dealt = self.node.loops.manage(|loops| loops.deal(part.number, wanted, self.node.nodes()));
             dealt.map_err(|misbehaved| Error::Argument(format!("this node {misbehaved}")))?
         } else {
             self.operation(|| self.ask_for_items(part.number, wanted))?
@@ -161,11 +188,11 @@ impl Thread {
 
     fn ask_for_items(&self, number: u64, wanted: BatchRequest) -> Result<Dealt> {
         let node = deal::manager(number, self.node.nodes());
-        self.node.expect_answer(self.slot);
+        self.node.slots[self.slot].expect_answer();
         let target = Target::Request { node, origin: Origin::Caller };
         self.stepping(|out| out.send(target, &Message::Deal { number, wanted }));
         let answer = loop {
-            if let Some(answer) = self.node.take_answer(self.slot) {
+            if let Some(answer) = self.node.slots[self.slot].take_answer() {
                 break answer;
             }
             self.wait(Waiting::Loop(number))?;

@@ -17,7 +17,7 @@ impl Thread {
         let start = self.node.now();
         let mut waited = 0;
         while self.node.wire.unsent_posts() > 0 {
-            self.node.goes_on()?;
+            self.node.life.goes_on()?;
             self.make_room();
             self.node.sleep_a_little(self.slot)?;
             // Threads that have ended look after their sockets no more.
@@ -63,7 +63,7 @@ impl Thread {
     /// What was put aside waits for the thread that takes this one's place.
     pub(super) fn leave_messages(&self) {
         let aside = std::mem::take(&mut self.state.borrow_mut().unread);
-        self.node.give_back_user(self.slot, aside);
+        self.node.inboxes.give_back(self.slot, aside);
     }
 
     /// From now on messages to this thread are put aside whenever it waits, however many: who sends waits for room only

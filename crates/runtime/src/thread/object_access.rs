@@ -1,9 +1,10 @@
 //! Accesses that the fast path does not serve: elements that are not here, and elements wider than a word.
 
 use super::Thread;
+use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::inline::calls;
-use crate::node::Waiting;
+use crate::node::{Node, Waiting};
 use crate::object::Object;
 use comem_memory::pages::fault::uncancelled;
 use comem_protocol::coherence::msi::Begin;
@@ -16,6 +17,25 @@ use std::sync::Arc;
 
 /// Bytes of one remote read or write under `owner`: about a datagram.
 const OWNER_CHUNK: usize = 1024;
+
+/// Whether an access to a buffer may fault on a shared page.
+fn may_fault(node: &Node, buffer: &[u8]) -> bool {
+    let shared = || node.shared().filter(|shared| shared.views.is_some());
+    let ends = || [buffer.as_ptr().addr(), buffer.as_ptr_range().end.addr() - 1];
+    !buffer.is_empty() && shared().is_some_and(|shared| ends().iter().any(|end| shared.page_of(*end).is_some()))
+}
+
+impl Counters {
+    /// Counts an access that has to wait for a unit, once.
+    pub(super) fn count_miss(&self, missed: &mut bool, want: Want) {
+        if !std::mem::replace(missed, true) {
+            match want {
+                Want::Shared => self.remote_reads.add(1),
+                Want::Modified => self.remote_writes.add(1),
+            }
+        }
+    }
+}
 
 impl Thread {
     pub(crate) fn read_elements(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
@@ -44,23 +64,17 @@ impl Thread {
     /// there would wait for a page within a step, that is, with the unit's lock held, which somebody else's request may
     /// be for that comes meanwhile.
     fn has_to_stand_apart(&self, buffer: &[u8]) -> bool {
-        self.state.borrow().pins.iter().any(|pin| pin.meets(buffer)) || self.may_fault(buffer)
-    }
-
-    fn may_fault(&self, buffer: &[u8]) -> bool {
-        let shared = || self.node.shared().filter(|shared| shared.views.is_some());
-        let ends = || [buffer.as_ptr().addr(), buffer.as_ptr_range().end.addr() - 1];
-        !buffer.is_empty() && shared().is_some_and(|shared| ends().iter().any(|end| shared.page_of(*end).is_some()))
+        self.state.borrow().ranges.meet(buffer) || may_fault(&self.node, buffer)
     }
 
     fn read_to_own(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
         if let Some(lined) = object.lined() {
             let bytes = out.len();
             let read = |unit, offset, part: Range<usize>| lined.read(self, unit, offset, &mut out[part]);
-            return uncancelled(|| self.each_unit(object, start, bytes, read));
+            return uncancelled(|| object.each_unit(start, bytes, read));
         }
         self.operation(|| {
-            self.each_unit(object, start, out.len(), |unit, offset, bytes| match object.engine {
+            object.each_unit(start, out.len(), |unit, offset, bytes| match object.engine {
                 Engine::Msi => {
                     let part = &mut out[bytes];
                     self.with_unit(object, unit, Want::Shared, |memory| read_part(memory, offset, part))
@@ -81,10 +95,10 @@ impl Thread {
     fn write_from_own(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
         if let Some(lined) = object.lined() {
             let write = |unit, offset, part| lined.write(self, unit, offset, &values[part]);
-            return uncancelled(|| self.each_unit(object, start, values.len(), write));
+            return uncancelled(|| object.each_unit(start, values.len(), write));
         }
         self.operation(|| {
-            self.each_unit(object, start, values.len(), |unit, offset, bytes| {
+            object.each_unit(start, values.len(), |unit, offset, bytes| {
                 let part = &values[bytes];
                 match object.engine {
                     Engine::Msi => self.with_unit(object, unit, Want::Modified, |memory| {
@@ -94,7 +108,7 @@ impl Thread {
                         self.locally(object, unit, |memory| {
                             memory.write(offset, part);
                         })?;
-                        self.node.combine_write(self.slot, object, unit, offset, part);
+                        self.node.combine_write(self.slot, object, (unit, offset), part);
                         Ok(())
                     }
                     Engine::Owner => self.write_at_owner(object, unit, offset, part),
@@ -107,39 +121,9 @@ impl Thread {
     }
 
     /// Calls `f(unit, offset in the unit, range of the bytes)` for the parts of a range of elements.
-    pub(super) fn each_unit(
-        &self,
-        object: &Object,
-        start: usize,
-        bytes: usize,
-        mut f: impl FnMut(u32, usize, Range<usize>) -> Result<()>,
-    ) -> Result<()> {
-        let element = object.segments.element();
-        let end = start.saturating_add(bytes / element);
-        self.check_range(object, start, end)?;
-        let mut at = start;
-        while at < end {
-            let unit = object.segments.unit_of(at);
-            let elements = object.segments.elements_of(unit);
-            let stop = elements.end.min(end);
-            let part = (at - start) * element..(stop - start) * element;
-            f(unit, (at - elements.start) * element, part)?;
-            at = stop;
-        }
-        Ok(())
-    }
-
-    pub(super) fn check_range(&self, object: &Object, start: usize, end: usize) -> Result<()> {
-        let len = object.segments.len();
-        if start <= end && end <= len {
-            return Ok(());
-        }
-        Err(Error::OutOfRange { range: start..end, object: object.label.clone(), len })
-    }
-
     /// Runs `f` on a unit's memory under its lock, whatever its state.
     pub(super) fn locally(&self, object: &Object, unit: u32, f: impl FnOnce(&mut dyn UnitMemory)) -> Result<()> {
-        self.stepping(|out| object.step(self.node.guard(), unit, Some(self.slot), out, |_, cx| f(cx.memory)));
+        self.stepping(|out| object.step(self.node.objects.guard(), unit, Some(self.slot), out, |_, cx| f(cx.memory)));
         Ok(())
     }
 
@@ -156,20 +140,11 @@ impl Thread {
             if self.try_unit(object, unit, want, false, &mut f) {
                 break;
             }
-            self.count_miss(&mut missed, want);
+            self.counters().count_miss(&mut missed, want);
             self.let_pins_go();
             self.wait(Waiting::Fetch { object: object.id, unit })?;
         }
         if missed { self.take_pins_back() } else { Ok(()) }
-    }
-
-    pub(super) fn count_miss(&self, missed: &mut bool, want: Want) {
-        if !std::mem::replace(missed, true) {
-            match want {
-                Want::Shared => self.counters().remote_reads.add(1),
-                Want::Modified => self.counters().remote_writes.add(1),
-            }
-        }
     }
 
     pub(super) fn try_unit(
@@ -182,7 +157,7 @@ impl Thread {
     ) -> bool {
         let slot = self.slot;
         self.stepping(|out| {
-            object.step(self.node.guard(), unit, Some(slot), out, |state, cx| {
+            object.step(self.node.objects.guard(), unit, Some(slot), out, |state, cx| {
                 if state.begin(cx, slot, want, pin) == Begin::Wait {
                     return false;
                 }
@@ -240,10 +215,10 @@ impl Thread {
         ask: impl FnOnce(&mut Context<'_>),
     ) -> Result<Vec<u8>> {
         self.let_pins_go();
-        self.node.expect_answer(self.slot);
-        self.stepping(|out| object.step(self.node.guard(), unit.index, Some(self.slot), out, |_, cx| ask(cx)));
+        self.node.slots[self.slot].expect_answer();
+        self.stepping(|out| object.step(self.node.objects.guard(), unit.index, Some(self.slot), out, |_, cx| ask(cx)));
         let answer = loop {
-            if let Some(answer) = self.node.take_answer(self.slot) {
+            if let Some(answer) = self.node.slots[self.slot].take_answer() {
                 break answer;
             }
             self.wait(Waiting::Fetch { object: unit.object, unit: unit.index })?;

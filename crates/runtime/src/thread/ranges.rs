@@ -48,11 +48,54 @@ fn wanted(write: bool) -> Want {
     if write { Want::Modified } else { Want::Shared }
 }
 
+/// The ranges that a thread uses.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    pins: Vec<Pin>,
+    /// Ranges in use under engines that lend copies.
+    copies: Vec<Pin>,
+    /// The pins are let go while the thread waits.
+    are_let_go: bool,
+}
+
+impl Ranges {
+    /// Whether some of these bytes lie in a range that is lent.
+    pub(super) fn meet(&self, bytes: &[u8]) -> bool {
+        self.pins.iter().any(|pin| pin.meets(bytes))
+    }
+
+    /// Whether the pins are let go.
+    pub(super) fn are_let_go(&self) -> bool {
+        self.are_let_go
+    }
+
+    /// Takes a range, which is over, out of the list of those in use.
+    fn close(&mut self, object: &Object, range: &Range<usize>, write: bool) -> Result<Pin> {
+        let list = if object.engine == Engine::Msi { &mut self.pins } else { &mut self.copies };
+        let same = |p: &Pin| p.object.id == object.id && p.elements == *range && p.want == wanted(write);
+        list.iter().rposition(same).map(|at| list.remove(at)).ok_or_else(|| Error::RangeNotBegun {
+            range: range.clone(),
+            object: object.label.clone(),
+            write,
+        })
+    }
+
+    /// The thread is about to wait: the pins to let go, unless they are already.
+    fn let_go(&mut self) -> Vec<Pin> {
+        if std::mem::replace(&mut self.are_let_go, true) { Vec::new() } else { self.pins.clone() }
+    }
+
+    /// The wait is over: the pins to take back, if they were let go.
+    fn take_back(&mut self) -> Vec<Pin> {
+        if std::mem::take(&mut self.are_let_go) { self.pins.clone() } else { Vec::new() }
+    }
+}
+
 impl Thread {
     /// Brings a range here and keeps it: afterwards its memory may be accessed plainly until
     /// [`Thread::range_end`].
     pub(crate) fn range_begin(&self, object: &Arc<Object>, range: Range<usize>, write: bool) -> Result<()> {
-        self.check_range(object, range.start, range.end)?;
+        object.check_range(range.start, range.end)?;
         if range.is_empty() {
             return Ok(());
         }
@@ -60,7 +103,7 @@ impl Thread {
         match object.engine {
             Engine::Msi if pin.object.try_lend(&pin.units, pin.want) => {
                 // So short that its time is not booked.
-                self.state.borrow_mut().pins.push(pin);
+                self.state.borrow_mut().ranges.pins.push(pin);
                 Ok(())
             }
             Engine::Msi => self.operation(|| self.pin_range(pin)),
@@ -70,7 +113,7 @@ impl Thread {
                 } else if object.lined().is_some() {
                     self.copy_range_from_lines(object, &range)?;
                 }
-                self.state.borrow_mut().copies.push(pin);
+                self.state.borrow_mut().ranges.copies.push(pin);
                 Ok(())
             }
         }
@@ -84,7 +127,7 @@ impl Thread {
         if range.is_empty() {
             return Ok(());
         }
-        let pin = self.close(object, &range, write)?;
+        let pin = self.state.borrow_mut().ranges.close(object, &range, write)?;
         match object.engine {
             Engine::Msi => self.give_back(&pin),
             Engine::Broadcast if write => self.operation(|| self.tell_range(object, &range))?,
@@ -95,29 +138,17 @@ impl Thread {
         Ok(())
     }
 
-    /// Takes the range, which is over, out of the list of those in use.
-    fn close(&self, object: &Object, range: &Range<usize>, write: bool) -> Result<Pin> {
-        let mut state = self.state.borrow_mut();
-        let list = if object.engine == Engine::Msi { &mut state.pins } else { &mut state.copies };
-        let same = |p: &Pin| p.object.id == object.id && p.elements == *range && p.want == wanted(write);
-        list.iter().rposition(same).map(|at| list.remove(at)).ok_or_else(|| Error::RangeNotBegun {
-            range: range.clone(),
-            object: object.label.clone(),
-            write,
-        })
-    }
-
     /// Borrows a range that is not all here: every range of this thread is taken anew in the order of objects and
     /// units, which all threads keep, so that no two wait for each other's.
     fn pin_range(&self, pin: Pin) -> Result<()> {
         self.let_pins_go();
-        self.state.borrow_mut().pins.push(pin);
+        self.state.borrow_mut().ranges.pins.push(pin);
         self.take_pins_back()
     }
 
     /// The thread goes away: others may have what it has left open.
     pub(super) fn end_ranges(&self) {
-        let left = std::mem::take(&mut self.state.borrow_mut().pins);
+        let left = std::mem::take(&mut self.state.borrow_mut().ranges.pins);
         left.iter().for_each(|pin| self.give_back(pin));
     }
 
@@ -125,7 +156,7 @@ impl Thread {
     pub(super) fn give_back(&self, pin: &Pin) {
         for unit in pin.object.end_lending(&pin.units) {
             self.stepping(|out| {
-                pin.object.step(self.node.guard(), unit, Some(self.slot), out, |state, cx| state.settle(cx))
+                pin.object.step(self.node.objects.guard(), unit, Some(self.slot), out, |state, cx| state.settle(cx))
             });
         }
     }
@@ -135,25 +166,13 @@ impl Thread {
         if let Some(shared) = self.node.shared().filter(|s| s.views.is_some()) {
             self.let_go_of(shared, None);
         }
-        let pins = {
-            let mut state = self.state.borrow_mut();
-            if std::mem::replace(&mut state.soft, true) || state.pins.is_empty() {
-                return;
-            }
-            state.pins.clone()
-        };
+        let pins = self.state.borrow_mut().ranges.let_go();
         pins.iter().for_each(|pin| self.give_back(pin));
     }
 
     /// The wait is over: every range that the program still uses comes back before it goes on.
     pub(crate) fn take_pins_back(&self) -> Result<()> {
-        let mut pins = {
-            let mut state = self.state.borrow_mut();
-            if !std::mem::take(&mut state.soft) || state.pins.is_empty() {
-                return Ok(());
-            }
-            state.pins.clone()
-        };
+        let mut pins = self.state.borrow_mut().ranges.take_back();
         pins.sort_by_key(Pin::key);
         for at in 0..pins.len() {
             self.borrow_again(&pins, at)?;
@@ -175,7 +194,7 @@ impl Thread {
         for unit in pin.units.clone().filter(|unit| !mine(*unit)) {
             let mut missed = false;
             while !self.try_unit(&pin.object, unit, want, true, &mut |_| ()) {
-                self.count_miss(&mut missed, want);
+                self.counters().count_miss(&mut missed, want);
                 self.wait(Waiting::Fetch { object: pin.object.id, unit })?;
             }
             pinned.push(unit);
@@ -183,7 +202,7 @@ impl Thread {
         pin.object.lend_pinned(&pin.units);
         for unit in pinned {
             self.stepping(|out| {
-                pin.object.step(self.node.guard(), unit, Some(self.slot), out, |state, cx| state.unpin(cx))
+                pin.object.step(self.node.objects.guard(), unit, Some(self.slot), out, |state, cx| state.unpin(cx))
             });
         }
         Ok(())
@@ -191,7 +210,7 @@ impl Thread {
 
     pub(super) fn fetch_range_from_owners(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
         let mut bytes = vec![0; range.len() * object.segments.element()];
-        self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
+        object.each_unit(range.start, bytes.len(), |unit, offset, part| {
             if object.home_of(unit) == self.node.me() {
                 return Ok(());
             }
@@ -206,7 +225,7 @@ impl Thread {
     fn copy_range_from_lines(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
         let mut bytes = vec![0; range.len() * object.segments.element()];
         self.read_elements(object, range.start, &mut bytes)?;
-        self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
+        object.each_unit(range.start, bytes.len(), |unit, offset, part| {
             self.locally(object, unit, |memory| {
                 memory.write(offset, &bytes[part]);
             })
@@ -215,7 +234,7 @@ impl Thread {
 
     fn copy_range_to_lines(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
         let mut bytes = vec![0; range.len() * object.segments.element()];
-        self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
+        object.each_unit(range.start, bytes.len(), |unit, offset, part| {
             self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes[part]))
         })?;
         self.write_elements(object, range.start, &bytes)
@@ -223,7 +242,7 @@ impl Thread {
 
     pub(super) fn return_range_to_owners(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
         let mut bytes = vec![0; range.len() * object.segments.element()];
-        self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
+        object.each_unit(range.start, bytes.len(), |unit, offset, part| {
             if object.home_of(unit) == self.node.me() {
                 return Ok(());
             }
@@ -235,9 +254,9 @@ impl Thread {
     pub(super) fn tell_range(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
         let element = object.segments.element();
         let mut bytes = vec![0; range.len() * element];
-        self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
+        object.each_unit(range.start, bytes.len(), |unit, offset, part| {
             self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes[part.clone()]))?;
-            self.node.combine_write(self.slot, object, unit, offset, &bytes[part]);
+            self.node.combine_write(self.slot, object, (unit, offset), &bytes[part]);
             Ok(())
         })
     }

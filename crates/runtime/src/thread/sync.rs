@@ -1,7 +1,7 @@
 //! Barriers, reductions, locks and flags as a thread calls them.
 
-use super::Thread;
-use crate::collective_gate::CollectiveGate;
+use super::{Thread, cpu_ns, misuse};
+use crate::collective_gate::{CollectiveGate, is_coherent};
 use crate::error::{Error, Result};
 use crate::node::Waiting;
 use comem_protocol::ids::{FlagId, LockId};
@@ -92,30 +92,30 @@ impl Thread {
             self.node.send_combined_of(self.slot, self.slot);
             self.let_pins_go();
             let slot = self.slot;
-            let coherent = self.is_coherent(what);
+            let coherent = is_coherent(self.node.gate.is_some(), what);
             let call = if coherent { self.begin_call()? } else { None };
             let (notices, gate) = if coherent { self.before_barrier(what, call.as_ref()) } else { Default::default() };
             let (number, by_word) = self.stepping(|out| {
                 let now = self.node.now();
-                self.node.with_barrier(|b| {
+                self.node.sync.with_barrier(|b| {
                     let number = b.arrive(now, slot, what, (payload, &notices), out)?;
-                    Ok::<_, Mismatch>((number, self.node.store_arrival(b)))
+                    Ok::<_, Mismatch>((number, self.node.arrival_words.store(b)))
                 })
             })?;
             if let Some(arrival) = by_word {
                 self.arrive_by_word(arrival, (what, number))?;
             }
-            while !self.node.with_barrier(|b| b.is_open(what, number))? {
+            while !self.node.sync.with_barrier(|b| b.is_open(what, number))? {
                 self.wait(Waiting::Barrier(what, number))?;
             }
-            let left = self.node.with_barrier(|b| b.left(what));
-            let result = if left.is_none() { Some(self.node.with_barrier(|b| f(b.result(what)))) } else { None };
+            let left = self.node.sync.with_barrier(|b| b.left(what));
+            let result = if left.is_none() { Some(self.node.sync.with_barrier(|b| f(b.result(what)))) } else { None };
             if coherent {
                 self.after_barrier(gate, call.as_ref())?;
             }
             self.take_pins_back()?;
-            if self.node.slow_factor() > 1.0 {
-                self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
+            if self.node.config.slow > 1.0 {
+                self.state.borrow_mut().left = Some(cpu_ns());
             }
             let apart =
                 |node| Mismatch { node, theirs: Collective::LEAVE, mine: what, neighbour: false, earlier: false };
@@ -126,16 +126,17 @@ impl Thread {
     /// On a node made slower: sleeps as long as the computation since the last call, times the factor less one. That
     /// counts as computing, too.
     pub(crate) fn slow_down(&self) {
-        let factor = self.node.slow_factor();
+        let factor = self.node.config.slow;
         if factor <= 1.0 {
             return;
         }
-        let now = self.node.thread_cpu_ns();
+        let now = cpu_ns();
         // From here on counts for the next call: nothing is slept for twice.
         let since = self.state.borrow_mut().left.replace(now).unwrap_or(now);
         let start = self.node.now();
         std::thread::sleep(std::time::Duration::from_nanos(((now - since) as f64 * (factor - 1.0)) as u64));
-        self.state.borrow_mut().waited_ns += (self.node.now() - start).0;
+        let slept = self.node.now() - start;
+        self.state.borrow_mut().waits.add(slept);
     }
 
     /// Reduces vectors of integers over all threads; each thread's `values` become the result.
@@ -214,7 +215,7 @@ impl Thread {
             None => self.takes_later(lock)?,
             Some(sections) => self.lock_in_section(sections, lock)?,
         }
-        self.has_lock();
+        self.locks.one_more();
         Ok(())
     }
 
@@ -228,19 +229,19 @@ impl Thread {
         self.node.send_combined_of(self.slot, self.slot);
         let may_begin = || self.node.gate.as_ref().is_none_or(|sections| sections.begin_at_once(self.slot));
         if self.node.holds_lock(lock, self.slot) || !may_begin() {
-            return self.node.goes_on().map(|()| false);
+            return self.node.life.goes_on().map(|()| false);
         }
-        let taken = match self.node.lock_tables() {
+        let taken = match self.node.sync.lock_tables() {
             Some(tables) => self.takes_free(tables, lock),
             None => self.takes_free_token(lock),
         };
         if matches!(taken, Ok(true)) {
             self.counters().lock_acquires.add(1);
-            self.has_lock();
+            self.locks.one_more();
             return Ok(true);
         }
         self.node.gate.iter().for_each(|sections| self.end_section(sections));
-        taken.and_then(|_| self.node.goes_on()).map(|()| false)
+        taken.and_then(|_| self.node.life.goes_on()).map(|()| false)
     }
 
     /// Takes a lock whose token is here and free; else asks for the token, for no thread, and does not wait.
@@ -254,7 +255,7 @@ impl Thread {
         if !taken {
             // A token that was published comes at once.
             self.node.request_tokens(slot, &[lock]);
-            taken = self.node.lock_shard(lock).reacquire_local(lock, slot);
+            taken = self.node.sync.lock_shard(lock).reacquire_local(lock, slot);
         }
         if taken {
             self.operation(|| self.after_acquire(Some(lock)))?;
@@ -265,7 +266,7 @@ impl Thread {
     /// Takes a lock without a message and without waiting; whether it did.
     #[inline]
     fn takes_at_once(&self, lock: LockId) -> Result<bool> {
-        match self.node.lock_tables() {
+        match self.node.sync.lock_tables() {
             Some(tables) => self.takes_free(tables, lock),
             None => self.retakes(lock),
         }
@@ -273,7 +274,7 @@ impl Thread {
 
     /// Takes a lock that [`Thread::takes_at_once`] did not.
     fn takes_later(&self, lock: LockId) -> Result<()> {
-        match self.node.lock_tables() {
+        match self.node.sync.lock_tables() {
             Some(tables) => self.takes_in_turn(tables, lock),
             None => self.fetch_lock(lock),
         }
@@ -281,7 +282,7 @@ impl Thread {
 
     /// A lock last held here: no message, and no clock either. Whether it is one, and is held now.
     fn retakes(&self, lock: LockId) -> Result<bool> {
-        if !self.node.lock_shard(lock).reacquire_local(lock, self.slot) {
+        if !self.node.sync.lock_shard(lock).reacquire_local(lock, self.slot) {
             return Ok(false);
         }
         if self.node.awaits_diffs() {
@@ -307,11 +308,11 @@ impl Thread {
             // it stays until the call is over.
             self.end_section(sections);
             self.takes_later(lock)?;
-            if self.resume_section(sections, entry) {
+            if sections.begin(self.slot, entry) {
                 return Ok(());
             }
             let slot = self.slot;
-            match self.node.lock_tables() {
+            match self.node.sync.lock_tables() {
                 Some(tables) => _ = self.lets_go(tables, lock)?,
                 None => self
                     .stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.hand_back(cx, lock, slot))),
@@ -322,7 +323,7 @@ impl Thread {
     fn fetch_lock(&self, lock: LockId) -> Result<()> {
         self.operation(|| {
             let slot = self.slot;
-            if self.node.lock_shard(lock).holds(lock, slot) {
+            if self.node.sync.lock_shard(lock).holds(lock, slot) {
                 return Err(Error::LockHeld { thread: self.id(), lock });
             }
             let (first, asked) = self.stepping(|out| {
@@ -345,7 +346,7 @@ impl Thread {
             }
             self.slow_down();
             self.let_pins_go();
-            while !self.node.lock_shard(lock).holds(lock, slot) {
+            while !self.node.sync.lock_shard(lock).holds(lock, slot) {
                 self.wait(Waiting::Lock(lock))?;
             }
             if asked {
@@ -363,14 +364,14 @@ impl Thread {
     pub fn raw_unlock(&self, lock: LockId) -> Result<()> {
         self.node.serve_at_call(self.slot, Some(lock));
         self.node.send_combined_of(self.slot, self.slot);
-        match self.node.lock_tables() {
+        match self.node.sync.lock_tables() {
             Some(tables) if self.lets_go(tables, lock)? => {}
-            Some(_) => return Err(self.holds_it_not(lock)),
-            None if self.node.lock_shard(lock).release_local(lock, self.slot, || self.node.mark()) => {}
+            Some(_) => return Err(misuse::holds_it_not(self.id(), lock)),
+            None if self.node.sync.lock_shard(lock).release_local(lock, self.slot, || self.node.mark()) => {}
             None => self.give_lock(lock)?,
         }
         self.node.gate.iter().for_each(|sections| self.end_section(sections));
-        self.has_lock_no_more();
+        self.locks.one_less();
         Ok(())
     }
 
@@ -379,12 +380,8 @@ impl Thread {
             let slot = self.slot;
             let released =
                 self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.release(cx, lock, slot)));
-            released.map_err(|_| self.holds_it_not(lock))
+            released.map_err(|_| misuse::holds_it_not(self.id(), lock))
         })
-    }
-
-    fn holds_it_not(&self, lock: LockId) -> Error {
-        Error::LockNotHeld { thread: self.id(), lock }
     }
 
     /// Acquires a lock, and under the engine `scope` with it what all who released it had written until then, whatever
@@ -394,9 +391,10 @@ impl Thread {
     /// # Errors
     /// When this thread holds the lock already, or a node is lost.
     pub fn raw_lock_lazily(&self, lock: LockId) -> Result<()> {
-        self.node.require_full_notices_always(lock);
+        self.node.intervals().into_iter().for_each(|mut intervals| intervals.require_full_notices_always(lock));
         self.raw_lock(lock)?;
-        if self.node.has_partial_notices(lock) { self.catch_up(lock) } else { Ok(()) }
+        let is_partial = self.node.intervals().is_some_and(|intervals| intervals.has_partial_notices(lock));
+        if is_partial { self.catch_up(lock) } else { Ok(()) }
     }
 
     /// Learns what the token of a lock that this thread holds did not bring.
@@ -406,7 +404,7 @@ impl Thread {
             while self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.catch_up(cx, lock))) {
                 self.wait(Waiting::Lock(lock))?;
             }
-            self.node.has_caught_up(lock);
+            self.node.intervals().into_iter().for_each(|mut intervals| intervals.has_caught_up(lock));
             self.after_acquire(Some(lock))
         })
     }
@@ -418,7 +416,7 @@ impl Thread {
     /// # Errors
     /// When this thread does not hold the lock.
     pub fn raw_unlock_widely(&self, lock: LockId) -> Result<()> {
-        self.node.require_full_notices(lock);
+        self.node.intervals().into_iter().for_each(|mut intervals| intervals.require_full_notices(lock));
         self.raw_unlock(lock)
     }
 
@@ -453,7 +451,7 @@ impl Thread {
             }
             self.let_pins_go();
             let reached = loop {
-                if let Some(reached) = self.node.flag_shard(flag).arrived(flag, value) {
+                if let Some(reached) = self.node.sync.flag_shard(flag).arrived(flag, value) {
                     break reached;
                 }
                 self.wait(Waiting::Flag(flag, value))?;

@@ -1,6 +1,7 @@
 //! Semaphores, condition variables and reader-writer locks as a thread calls them.
 
 use super::Thread;
+use super::misuse::of_rw_lock;
 use crate::error::{Error, Result};
 use crate::names::Named;
 use crate::node::Waiting;
@@ -99,7 +100,10 @@ impl Thread {
     /// When another thread is there that expects another number, when that is 0, or the job cannot have so many
     /// threads.
     pub fn checked_subset_barrier(&self, name: SubsetBarrierId, threads: usize) -> Result<()> {
-        if threads == self.threads() && !self.node.has_spare_places() {
+        // Where threads come and go, in a job of this node alone, the number with which it was started says nothing of
+        // how many there are.
+        let come_and_go = self.node.nodes() == 1 && self.node.slots.are_spare();
+        if threads == self.threads() && !come_and_go {
             return self.checked_barrier();
         }
         if threads == 0 {
@@ -153,7 +157,7 @@ impl Thread {
         if self.is_unheard(condition) {
             return;
         }
-        let under_lock = self.holds_locks();
+        let under_lock = self.locks.any();
         self.tell(SyncUpdate::CondSignal, condition.0, |objects, cx| objects.cond_signal(cx, condition, under_lock));
     }
 
@@ -162,7 +166,7 @@ impl Thread {
         if self.is_unheard(condition) {
             return;
         }
-        let under_lock = self.holds_locks();
+        let under_lock = self.locks.any();
         self.tell(SyncUpdate::CondBroadcast, condition.0, |objects, cx| {
             objects.cond_broadcast(cx, condition, under_lock)
         });
@@ -170,7 +174,7 @@ impl Thread {
 
     /// Whether nobody waits for a condition variable; most signals find nobody.
     fn is_unheard(&self, condition: ConditionId) -> bool {
-        let objects = self.node.sync_object_shard(SyncUpdate::CondSignal.object(condition.0));
+        let objects = self.node.sync.object_shard(SyncUpdate::CondSignal.object(condition.0));
         objects.cond_is_unheard(condition, self.node.me(), self.node.nodes())
     }
 
@@ -196,17 +200,9 @@ impl Thread {
     /// When this thread does not hold the lock.
     pub fn raw_rw_unlock(&self, lock: RwLockId) -> Result<()> {
         let released = self.tell(SyncUpdate::ReadUnlock, lock.0, |objects, cx| objects.rw_unlock(cx, lock, self.slot));
-        released.map_err(|misuse| self.rw_misuse(lock, misuse))?;
+        released.map_err(|misuse| of_rw_lock(self.id(), lock, misuse))?;
         self.node.gate.iter().for_each(|sections| self.end_section(sections));
         Ok(())
-    }
-
-    fn rw_misuse(&self, lock: RwLockId, misuse: RwMisuse) -> Error {
-        let thread = self.id();
-        match misuse {
-            RwMisuse::NotHeld => Error::RwLockNotHeld { thread, lock },
-            RwMisuse::WaitsForItself => Error::RwLockHeld { thread, lock },
-        }
     }
 
     /// As [`Thread::rw_acquire`], where another thread of the node may make a collective call meanwhile.
@@ -222,7 +218,7 @@ impl Thread {
             let entry = self.begin_section(sections)?;
             self.end_section(sections);
             self.rw_acquire(request, lock, &begin)?;
-            if self.resume_section(sections, entry) {
+            if sections.begin(self.slot, entry) {
                 return Ok(());
             }
             let slot = self.slot;
@@ -248,7 +244,7 @@ impl Thread {
                 Some(false)
             }
         })?;
-        misuse.map_or(Ok(()), |why| Err(self.rw_misuse(lock, why)))
+        misuse.map_or(Ok(()), |why| Err(of_rw_lock(self.id(), lock, why)))
     }
 
     /// A release: tells a manager something.
@@ -266,12 +262,12 @@ impl Thread {
 
     /// Who says more than can leave waits until some of it has. When the job ends meanwhile, the next operation tells.
     pub(super) fn wait_for_send_queue(&self) {
-        if !self.node.send_queue_is_long(self.slot) {
+        if !self.node.wire.send_queue_is_long(self.slot) {
             return;
         }
         self.let_pins_go();
         self.counters().line_waits.add(1);
-        while self.node.send_queue_is_long(self.slot) && self.node.goes_on().is_ok() {
+        while self.node.wire.send_queue_is_long(self.slot) && self.node.life.goes_on().is_ok() {
             if self.node.sleep_a_little(self.slot).is_err() {
                 break;
             }
@@ -309,7 +305,7 @@ impl Thread {
             self.let_pins_go();
             let got = loop {
                 // In a statement of its own, so that the room is not locked while the thread sleeps.
-                let answer = self.node.sync_object_shard(object).collect(request, name, slot);
+                let answer = self.node.sync.object_shard(object).collect(request, name, slot);
                 match answer {
                     Some(got) => break got,
                     None => self.wait(Waiting::Answer(request, name))?,

@@ -3,16 +3,16 @@
 //!
 //! Where nodes share a host, others claim pages of this node's share in its table without a word
 //! ([`SharedDirectory::claim`]). So before it says that it has no room, it looks there
-//! ([`Node::collect_remote_claims`]).
+//! ([`NodePages::collect_remote_claims`]).
 
-use crate::node::Node;
 use crate::shared::Shared;
+use crate::shared::consistency::effects::NodePages;
 use crate::thread::Thread;
 use comem_memory::pages::SharedDirectory;
+use comem_protocol::coherence::pages::node::NodeEffects;
 use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PageNo};
-use comem_protocol::ids::{NodeId, Slot};
-use comem_protocol::outbox::Outbox;
+use comem_protocol::ids::NodeId;
 use comem_protocol::tuning::HomeTuning;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -96,22 +96,24 @@ impl Shared {
     }
 }
 
-impl Node {
+impl NodePages<'_> {
     /// Takes what other nodes have claimed of this node's share off what came here, if that may have changed.
-    pub(in crate::shared) fn collect_remote_claims(&self, shared: &Shared, slot: Slot, out: &mut Outbox) {
+    pub(in crate::shared) fn collect_remote_claims(&mut self) {
+        let shared = self.local.shared;
         let epoch = shared.epoch.load(Ordering::Relaxed);
         let Some(directory) = shared.directory().filter(|_| shared.home_quota.is_due(epoch)) else { return };
         let before = shared.home_quota.pages();
         for first in shared.claimed_chunks(directory) {
-            self.page_step(slot, first, out, |chunk, cx| chunk.collect_remote_claims(cx));
+            self.step(first, |chunk, cx| chunk.collect_remote_claims(cx));
         }
         shared.home_quota.found(&shared.tuning.homes, before.saturating_sub(shared.home_quota.pages()));
     }
 
     /// Whether more pages may have their home here than by the layout of their regions.
-    pub(in crate::shared) fn has_room_for_homes(&self, shared: &Shared, slot: Slot, out: &mut Outbox) -> bool {
+    pub(in crate::shared) fn finds_room_for_homes(&mut self) -> bool {
+        let shared = self.local.shared;
         shared.seems_to_have_room_for_homes() || {
-            self.collect_remote_claims(shared, slot, out);
+            self.collect_remote_claims();
             shared.seems_to_have_room_for_homes()
         }
     }
@@ -126,7 +128,7 @@ impl Thread {
             Homes::Claimed => shared.claims.load(Ordering::Relaxed),
             _ => false,
         };
-        let looks = || self.stepping(|out| self.home().has_room_for_homes(shared, self.slot(), out));
+        let looks = || self.stepping(|out| self.home().node_pages(shared, self.slot(), out).finds_room_for_homes());
         may && (shared.seems_to_have_room_for_homes() || looks())
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Homes that come here take memory that was another node's share of it, without a twin: two of their pages leave room
 //! for a copy less. When they have taken as much as the bound, no more come as long as none go: this node says of what
-//! it writes that it does not hold it, and claims nothing ([`Node::has_room_for_homes`]). So its memory stays within
+//! it writes that it does not hold it, and claims nothing ([`NodePages::finds_room_for_homes`]). So its memory stays within
 //! what its share and the cache take, whoever initialises everything.
 //!
 //! Whole chunks go, since nothing tells which of their pages are in use. So once copies had to go that may be, less is
@@ -19,8 +19,9 @@
 
 use crate::error::Result;
 use crate::mutex::Mutex;
-use crate::node::Node;
 use crate::shared::Shared;
+use crate::shared::consistency::effects::NodePages;
+use crate::shared::consistency::serve::LocalPages;
 use crate::shared::heap::table::{ListMembership, RegionState};
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::intervals::IntervalState;
@@ -189,16 +190,17 @@ impl Thread {
     pub(in crate::shared) fn make_cache_room(&self, shared: &Shared, pages: u64) -> Result<()> {
         let (node, slot) = (self.home(), self.slot());
         let mut side = Outbox::new();
+        let mut evicting = node.node_pages(shared, slot, &mut side);
         if !shared.would_be_full(pages, 0) {
             // Only homes that came are in the way.
-            node.collect_remote_claims(shared, slot, &mut side);
+            evicting.collect_remote_claims();
         }
         let mut intervals = shared.intervals.lock();
         let (copies, spared) = (&shared.page_cache, shared.page_cache.spared());
         while shared.is_full(pages)
             && let Some(first) = copies.next_idle()
         {
-            node.evict_chunk(shared, &mut intervals, (first, Which::Idle), &spared, slot, &mut side);
+            evicting.evict(&mut intervals, (first, Which::Idle), &spared);
         }
         for _ in 0..copies.len() {
             if !shared.is_full(pages) {
@@ -206,7 +208,7 @@ impl Thread {
             }
             let Some(first) = copies.next() else { break };
             copies.under_pressure.store(shared.cache_pages_max.load(Ordering::Relaxed), Ordering::Relaxed);
-            node.evict_chunk(shared, &mut intervals, (first, Which::All), &spared, slot, &mut side);
+            evicting.evict(&mut intervals, (first, Which::All), &spared);
         }
         drop(intervals);
         node.flush(slot, &mut side);
@@ -214,24 +216,17 @@ impl Thread {
     }
 }
 
-impl Node {
+impl NodePages<'_> {
     /// Gives up a chunk's copies, written ones after a flush, but for the units with these pages. The caller holds the
     /// lock of `IntervalState`.
-    fn evict_chunk(
-        &self,
-        shared: &Shared,
-        intervals: &mut IntervalState,
-        (first, which): (PageNo, Which),
-        spared: &[PageNo],
-        slot: Slot,
-        side: &mut Outbox,
-    ) {
+    fn evict(&mut self, intervals: &mut IntervalState, (first, which): (PageNo, Which), spared: &[PageNo]) {
+        let LocalPages { node, shared, slot } = self.local;
         let Some(views) = shared.views.as_ref() else { return };
         let mut batch = DiffBatch::default();
-        let mut sink = batch.sink(intervals, self.local_pages(shared, slot));
+        let mut sink = batch.sink(intervals, self.local);
         let done = shared.table.step(views, first, |known, table, memory, marks| {
             marks.idle &= which != Which::Idle;
-            self.step_listed(slot, shared, known, (table, memory, marks), side, |table, cx| {
+            node.step_listed(slot, shared, known, (table, memory, marks), self.side, |table, cx| {
                 for pages in others(table, spared) {
                     match which {
                         Which::Idle => table.evict_idle(cx, &pages, &mut sink),
@@ -240,7 +235,7 @@ impl Node {
                 }
             });
         });
-        batch.send(&mut self.node_pages(shared, slot, side), intervals);
+        batch.send(self, intervals);
         if done.is_none() {
             shared.page_cache.forget(first);
         }

@@ -5,7 +5,6 @@ use crate::node::Node;
 use crate::shared::Shared;
 use crate::shared::consistency::serve::LocalPages;
 use crate::shared::heap::table::RegionState;
-use comem_memory::pages::SharedDirectory;
 use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
 use comem_protocol::coherence::pages::node::close::{CloseReason, Notices};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
@@ -31,19 +30,14 @@ const TOO_LONG_AN_EPOCH: &str = "this node has ended 4294967295 intervals (mostl
 
 /// This node's pages, as a step of the page logic acts on them.
 pub(crate) struct NodePages<'a> {
-    local: LocalPages<'a>,
+    pub(in crate::shared) local: LocalPages<'a>,
     /// What leaves before the step's other messages.
-    side: &'a mut Outbox,
+    pub(in crate::shared) side: &'a mut Outbox,
 }
 
 impl Node {
     pub(crate) fn node_pages<'a>(&'a self, shared: &'a Shared, slot: Slot, side: &'a mut Outbox) -> NodePages<'a> {
         NodePages { local: self.local_pages(shared, slot), side }
-    }
-
-    /// The directory of a home's shared pages, if this node can write that memory.
-    fn directory_of_writable<'a>(&self, shared: &'a Shared, home: NodeId) -> Option<&'a SharedDirectory> {
-        self.peer_memory(shared, home).filter(|peer| peer.memory.is_writable())?.directory.as_ref()
     }
 }
 
@@ -61,11 +55,11 @@ impl DiffEffects for LocalPages<'_> {
     }
 
     fn put_at(&self, home: NodeId) -> Option<u64> {
-        Some(self.node.directory_of_writable(self.shared, home)?.diffs_in(self.shared.me.0))
+        Some(self.writable_directory(home)?.diffs_in(self.shared.me.0))
     }
 
     fn was_put(&mut self, home: NodeId, epoch: u32, page: PageNo, marks: &ByteMarks) {
-        if let Some(directory) = self.node.directory_of_writable(self.shared, home) {
+        if let Some(directory) = self.writable_directory(home) {
             directory.note_writer(self.shared.me.0, epoch, page, marks);
         }
     }
@@ -158,19 +152,19 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn has_room_for_homes(&mut self) -> bool {
-        self.local.node.has_room_for_homes(self.local.shared, self.local.slot, self.side)
+        self.finds_room_for_homes()
     }
 
     fn has_closed(&mut self, why: CloseReason, no_room: bool, notices: &Notices) {
         let LocalPages { node, shared, slot } = self.local;
         if notices.iter().flatten().any(|(_, home, _)| *home == shared.me) {
             // The home's writes are noted beside those of others.
-            shared.note_putters();
+            shared.sharing.note_putters(shared.directory());
         }
         let mut away = 0;
         for (pages, home, held) in notices.iter().flatten() {
             if *home == shared.me {
-                shared.note_home_write(pages.clone());
+                shared.sharing.note_home(shared.epoch.load(Ordering::Relaxed), shared.me, pages.clone());
             } else if no_room && *held && node.config.migration {
                 away += shared.would_come(pages, *home);
             }
@@ -188,9 +182,11 @@ impl<'a> NodeEffects for NodePages<'a> {
         match why {
             Failure::IntervalsUsedUp => node.end_with(&Error::TooLarge(TOO_LONG_AN_EPOCH.to_string())),
             Failure::Release(error) => {
-                node.end_for_harm(&format!("a release of another node said what makes no sense ({error})"));
+                node.end_with(&Error::harm(format!("a release of another node said what makes no sense ({error})")));
             }
-            Failure::Carried(error) => node.end_for_harm(&format!("a lock came with what makes no sense ({error})")),
+            Failure::Carried(error) => {
+                node.end_with(&Error::harm(format!("a lock came with what makes no sense ({error})")))
+            }
             Failure::Notices(error) => {
                 let why = std::io::Error::other(format!("{error}; please report this"));
                 node.end_with(&Error::system("a barrier said what makes no sense")(why));
@@ -224,7 +220,7 @@ impl<'a> NodeEffects for NodePages<'a> {
 
     fn push(&mut self, epoch: u32) {
         let LocalPages { node, slot, .. } = self.local;
-        if node.sends_unasked() {
+        if node.config.sends_unasked() {
             let chunks = self.active();
             // No message may be longer.
             let most = (node.wire.message_bytes() / PAGE_BYTES).saturating_sub(1).min(PUSH_PAGES_MAX as usize);
@@ -252,8 +248,7 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn send_diffs(&mut self, intervals: &IntervalState, home: NodeId, head: &DiffsHead, mut message: Vec<u8>) {
-        let LocalPages { node, shared, slot } = self.local;
-        if node.put(shared, intervals, (home, head.serial), &message[DIFFS_HEAD_BYTES..], slot) {
+        if self.local.put(intervals, (home, head.serial), &message[DIFFS_HEAD_BYTES..]) {
             return;
         }
         let start = head.emit_before(&mut message);
@@ -266,7 +261,7 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn puts_are_in(&mut self, home: NodeId, serial: u64) {
-        if let Some(directory) = self.local.node.directory_of_writable(self.local.shared, home) {
+        if let Some(directory) = self.local.writable_directory(home) {
             directory.diffs_are_in(self.local.shared.me.0, serial);
         }
     }

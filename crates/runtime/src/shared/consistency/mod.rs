@@ -7,10 +7,12 @@
 //! | [`payload`] | what a release carries, and an acquire takes |
 //! | [`push`] | pages sent to those that would ask for them |
 //! | [`serve`] | what other nodes ask |
+//! | [`false_sharing`] | who wrote where to pages whose home is here |
 //! | [`lock_working_set`] | which pages belong to which lock |
 //! | [`msi_pages`] | pages under `msi`: one writer |
 
 pub(in crate::shared) mod effects;
+pub(crate) mod false_sharing;
 pub(in crate::shared) mod lock_working_set;
 pub(crate) mod msi_pages;
 pub(crate) mod payload;

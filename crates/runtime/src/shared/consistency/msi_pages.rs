@@ -16,9 +16,9 @@ use comem_protocol::coherence::msi::{Begin, Unit, WriteBack};
 use comem_protocol::coherence::pages::region::Part;
 use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageNo};
 use comem_protocol::coherence::{Context, Permission, UnitMemory};
-use comem_protocol::ids::{ObjectId, Slot, UnitId};
+use comem_protocol::ids::{NodeId, ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
-use comem_protocol::time::Time;
+use comem_protocol::time::{Span, Time};
 use comem_protocol::tuning::MsiTuning;
 use comem_protocol::wire::message::Want;
 use std::cell::RefCell;
@@ -37,11 +37,14 @@ const UNITS_KEPT: u64 = 1024;
 type Hold = Option<(PageNo, Time, Time)>;
 
 /// The units that each thread holds: an access that spans two pages needs both.
+///
+/// Each slot has its mutexes, held for one look. They are taken with no unit locked.
 #[derive(Debug)]
 pub(crate) struct Holds {
     of_slot: Vec<Mutex<[Hold; 2]>>,
     residency: Vec<Mutex<Residency>>,
     wanted: AtomicBool,
+    tuning: MsiTuning,
 }
 
 impl Holds {
@@ -50,7 +53,67 @@ impl Holds {
             of_slot: (0..slots).map(|_| Mutex::default()).collect(),
             residency: (0..slots).map(|_| Mutex::new(Residency::new(tuning))).collect(),
             wanted: AtomicBool::new(false),
+            tuning,
         }
+    }
+
+    /// `slot`'s thread has faulted on the unit that begins with this page: how long it may hold it.
+    fn faulted(&self, slot: Slot, me: NodeId, instruction: usize, first: PageNo) -> Span {
+        let mut residency = self.residency[slot.index()].lock();
+        residency.faulted(instruction as u64, first);
+        residency.hold(me)
+    }
+
+    /// Lets `slot`'s thread hold a unit; false where it holds two already.
+    fn hold(&self, slot: Slot, first: PageNo, now: Time, hold: Span) -> bool {
+        let mut held = self.of_slot[slot.index()].lock();
+        let free = held.iter_mut().find(|held| held.is_none());
+        free.map(|free| *free = Some((first, now, now + hold))).is_some()
+    }
+
+    /// What `slot`'s thread holds no longer as it goes on to `next`: all, but for the unit it held last if it faults on
+    /// that one's neighbour (an access may span both).
+    fn let_go(&self, slot: Slot, next: Option<PageNo>) -> [Option<PageNo>; 2] {
+        let mut due = [None, None];
+        let mut held = self.of_slot[slot.index()].lock();
+        let newest = held.iter().flatten().max_by_key(|(_, since, _)| *since).map(|(page, ..)| *page);
+        for (held, due) in held.iter_mut().zip(&mut due) {
+            let keep = next.is_some() && held.is_some_and(|(page, ..)| Some(page) == newest && next != Some(page));
+            if !keep {
+                *due = held.take().map(|(page, ..)| page);
+            }
+        }
+        due
+    }
+
+    /// Somebody wants a unit that may be held; whether nobody did before.
+    fn want(&self) -> bool {
+        !self.wanted.swap(true, Ordering::AcqRel)
+    }
+
+    /// Takes out, if somebody wants any, the units that were held long enough; and when to look again, if others are
+    /// left.
+    fn take_due(&self, now: impl FnOnce() -> Time) -> Option<(Vec<PageNo>, Option<Time>)> {
+        if !self.wanted.load(Ordering::Relaxed) || !self.wanted.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        let (now, mut due, mut left) = (now(), Vec::new(), false);
+        for held in self.of_slot.iter().skip(1) {
+            for held in held.lock().iter_mut() {
+                match *held {
+                    Some((page, _, until)) if until <= now => {
+                        *held = None;
+                        due.push(page);
+                    }
+                    Some(_) => left = true,
+                    None => {}
+                }
+            }
+        }
+        if left {
+            self.wanted.store(true, Ordering::Release);
+        }
+        Some((due, left.then(|| now + self.tuning.residency())))
     }
 }
 
@@ -237,7 +300,7 @@ impl Node {
         if had && !state.holds(Want::Shared) && state.leaving().is_none() {
             known.costs.invalidations.fetch_add(pages.len() as u64, Ordering::Relaxed);
         }
-        let wanted = state.is_wanted() && !shared.holds.wanted.swap(true, Ordering::AcqRel);
+        let wanted = state.is_wanted() && shared.holds.want();
         drop(single);
         // It may be asleep until its next tick, and this thread may do nothing else for long.
         if wanted && crate::seated().is_some() {
@@ -250,29 +313,9 @@ impl Node {
     /// again.
     pub(crate) fn release_holds(&self) -> Option<Time> {
         let shared = self.shared()?;
-        if !shared.holds.wanted.load(Ordering::Relaxed) || !shared.holds.wanted.swap(false, Ordering::AcqRel) {
-            return None;
-        }
-        let now = self.now();
-        let mut left = false;
-        for slot in 1..shared.holds.of_slot.len() {
-            let mut due = Vec::new();
-            for held in shared.holds.of_slot[slot].lock().iter_mut() {
-                match *held {
-                    Some((page, _, until)) if until <= now => {
-                        *held = None;
-                        due.push(page);
-                    }
-                    Some(_) => left = true,
-                    None => {}
-                }
-            }
-            due.into_iter().for_each(|page| self.let_go(Slot::SERVICE, page));
-        }
-        if left {
-            shared.holds.wanted.store(true, Ordering::Release);
-        }
-        left.then(|| now + shared.tuning.msi.residency())
+        let (due, next) = shared.holds.take_due(|| self.now())?;
+        due.into_iter().for_each(|page| self.let_go(Slot::SERVICE, page));
+        next
     }
 
     fn let_go(&self, slot: Slot, page: PageNo) {
@@ -351,14 +394,10 @@ impl Thread {
             }
         }
         // All answers must be in before this thread asks for anything else (`Unit::leaving`).
-        while let Some(first) = waits_for.filter(|_| self.expects_answers()) {
+        while let Some(first) = waits_for.filter(|_| self.home().wire.is_sending(self.slot())) {
             self.wait(Waiting::Page(first))?;
         }
         Ok(())
-    }
-
-    pub(crate) fn expects_answers(&self) -> bool {
-        self.home().wire.sender(self.slot()).lock().outstanding() > 0
     }
 
     /// A fault on a page under `msi`.
@@ -374,11 +413,7 @@ impl Thread {
         let index = (page - known.region.first) / known.region.unit_pages();
         let first = known.pages_of_unit(index).start;
         let slot = self.slot();
-        let hold = {
-            let mut grip = shared.holds.residency[slot.index()].lock();
-            grip.faulted(instruction as u64, first);
-            grip.hold(shared.me)
-        };
+        let hold = shared.holds.faulted(slot, shared.me, instruction, first);
         self.let_go_of(shared, Some(first));
         let mut ahead = Vec::new();
         if known.home_of_unit(index) != shared.me {
@@ -389,15 +424,11 @@ impl Thread {
         }
         self.pin_unit(shared, known, (index, page), want, &ahead)?;
         let now = self.home().now();
-        let mut held = shared.holds.of_slot[slot.index()].lock();
-        if let Some(free) = held.iter_mut().find(|h| h.is_none()) {
-            *free = Some((first, now, now + hold));
-            drop(held);
+        if shared.holds.hold(slot, first, now, hold) {
             // Who wanted the unit before it stood in the list looked for it there in vain: the step tells the service
             // thread anew.
             self.stepping(|out| self.home().known_unit(shared, known, index, Some(slot), out, |_, _| ()));
         } else {
-            drop(held);
             self.home().let_go(slot, first);
         }
         Ok(())
@@ -465,7 +496,7 @@ impl Thread {
             let start = self.home().now();
             self.wait(Waiting::Page(page))?;
             // Nothing of it is left for later: this thread may not come by again for long.
-            while asked_ahead > 0 && self.expects_answers() {
+            while asked_ahead > 0 && self.home().wire.is_sending(self.slot()) {
                 self.wait(Waiting::Page(page))?;
             }
             known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
@@ -481,19 +512,9 @@ impl Thread {
     }
 
     /// This thread has made its access, for it does something else now: lets its units go, but for the one it held last
-    /// if it faults on its neighbour (an access may span both).
+    /// if it faults on its neighbour.
     pub(crate) fn let_go_of(&self, shared: &Shared, next: Option<PageNo>) {
-        let mut due = [None, None];
-        {
-            let mut held = shared.holds.of_slot[self.slot().index()].lock();
-            let newest = held.iter().flatten().max_by_key(|(_, since, _)| *since).map(|(page, ..)| *page);
-            for (held, due) in held.iter_mut().zip(&mut due) {
-                let keep = next.is_some() && held.is_some_and(|(page, ..)| Some(page) == newest && next != Some(page));
-                if !keep {
-                    *due = held.take().map(|(page, ..)| page);
-                }
-            }
-        }
+        let due = shared.holds.let_go(self.slot(), next);
         due.into_iter().flatten().for_each(|page| self.home().let_go(self.slot(), page));
     }
 }

@@ -24,6 +24,14 @@ pub(crate) struct PagePayload<'a> {
     pub(crate) side: Outbox,
 }
 
+impl<'a> PagePayload<'a> {
+    /// A node's table of offers, where this process sees it.
+    fn directory_of(&self, node: NodeId) -> Option<&'a SharedDirectory> {
+        let shared = self.shared;
+        if node == shared.me { shared.directory() } else { self.node.peer_memory(shared, node)?.directory.as_ref() }
+    }
+}
+
 impl Payload for PagePayload<'_> {
     fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>) {
         self.shared.intervals.lock().knowledge(scope, out);
@@ -34,7 +42,7 @@ impl Payload for PagePayload<'_> {
     }
 
     fn prefetch_hint(&mut self, lock: LockId, out: &mut Vec<u8>) {
-        if !self.node.sends_unasked() {
+        if !self.node.config.sends_unasked() {
             return;
         }
         let section = self.shared.working_sets.lock().expected(lock);
@@ -64,7 +72,7 @@ impl Payload for PagePayload<'_> {
     }
 
     fn queue_up(&mut self, lock: LockId, manager: NodeId, node: NodeId) -> Option<LockTail> {
-        let (last, is_published) = self.node.directory_of(self.shared, manager)?.queue_up(lock.0, node.0)?;
+        let (last, is_published) = self.directory_of(manager)?.queue_up(lock.0, node.0)?;
         Some(LockTail { node: NodeId(last), is_published })
     }
 
@@ -92,7 +100,7 @@ impl Payload for PagePayload<'_> {
 
     fn publish_token(&mut self, lock: LockId, manager: NodeId) -> bool {
         let (shared, me) = (self.shared, self.shared.me);
-        let (Some(mine), Some(queues)) = (shared.directory(), self.node.directory_of(shared, manager)) else {
+        let (Some(mine), Some(queues)) = (shared.directory(), self.directory_of(manager)) else {
             return false;
         };
         let (now, schedule) = (self.node.now(), &self.node.schedule);
@@ -100,7 +108,8 @@ impl Payload for PagePayload<'_> {
             return false;
         }
         // A long close is better left to the service thread.
-        if !shared.intervals.lock().fits(TOKEN_NOTICES_MAX) || self.node.close_is_long(shared) {
+        if !shared.intervals.lock().fits(TOKEN_NOTICES_MAX) || self.node.schedule.close_is_long(shared, self.node.now())
+        {
             return false;
         }
         schedule.step(|machine| machine.token_published(now));
@@ -115,7 +124,7 @@ impl Payload for PagePayload<'_> {
 
     fn retract_token(&mut self, lock: LockId, manager: NodeId) -> bool {
         let here = self.shared.directory().is_some_and(|mine| mine.retract_token(lock.0));
-        if here && let Some(queues) = self.node.directory_of(self.shared, manager) {
+        if here && let Some(queues) = self.directory_of(manager) {
             queues.withdraw_token(lock.0, self.shared.me.0);
             self.node.schedule.step(|machine| machine.token_retracted());
         }
@@ -129,15 +138,8 @@ impl Payload for PagePayload<'_> {
         if intervals.as_ref().is_some_and(|intervals| intervals.has_arrived()) {
             return false;
         }
-        let told = self.node.directory_of(self.shared, from).and_then(|table| table.take_published_token(lock.0));
+        let told = self.directory_of(from).and_then(|table| table.take_published_token(lock.0));
         drop(intervals);
         told.map(|told| self.on_acquire(Scope::Lock(lock), &told)).is_some()
-    }
-}
-
-impl Node {
-    /// A node's table of offers, where this process sees it.
-    fn directory_of<'a>(&self, shared: &'a Shared, node: NodeId) -> Option<&'a SharedDirectory> {
-        if node == shared.me { shared.directory() } else { self.peer_memory(shared, node)?.directory.as_ref() }
     }
 }

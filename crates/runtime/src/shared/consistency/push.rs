@@ -2,7 +2,7 @@
 //! ([`push`](comem_protocol::coherence::pages::push)): over networks, where pages cannot be copied out of their home's
 //! memory without asking.
 
-use crate::node::Node;
+use crate::config::Config;
 use crate::shared::Shared;
 use crate::thread::Thread;
 use comem_net::{Backbone, Wait};
@@ -12,10 +12,10 @@ use comem_protocol::ids::{NodeId, Slot};
 use std::ops::Range;
 use std::time::Duration;
 
-impl Node {
+impl Config {
     /// Whether this job's homes send pages unasked: under `shm` they are taken.
     pub(in crate::shared) fn sends_unasked(&self) -> bool {
-        self.config.prefetch && self.config.backbone.named() != Some(Backbone::Shm)
+        self.prefetch && self.backbone.named() != Some(Backbone::Shm)
     }
 }
 
@@ -25,11 +25,11 @@ impl Thread {
     /// come to the service thread.
     pub(in crate::shared) fn look_for_pushed(&self) {
         let node = self.home();
-        if !node.sends_unasked() {
+        if !node.config.sends_unasked() {
             return;
         }
         let first = Slot::thread(0);
-        let attended = || self.slot() != first && node.slots[first.index()].waiter.in_socket();
+        let attended = || self.slot() != first && node.slots[first].waiter.in_socket();
         let at = match node.wire.own_deferred_socket() {
             Some(tray) => tray,
             None if attended() => return,
@@ -61,7 +61,7 @@ impl Thread {
         if !pushed.is_empty() {
             let pages = self
                 .stepping(|out| serve::install_pushed(&mut self.home().local_pages(shared, self.slot()), pushed, out));
-            self.home().note_progress();
+            self.home().life.note_progress();
             self.counters().pages_pushed_used.add(pages);
         }
     }

@@ -5,12 +5,18 @@
 //! node comes nowhere near this file.
 
 use crate::collective_gate::Call;
+use crate::counters::Counters;
+use crate::error::Error;
+use crate::mutex::Mutex;
 use crate::node::{Node, Waiting};
 use crate::shared::Shared;
+use crate::shared::consistency::effects::NodePages;
+use crate::shared::consistency::serve::{LocalPages, written_though_read_only};
 use crate::shared::fault::stride_prefetch::StridePrefetcher;
-use crate::shared::heap::table::{ListMembership, RegionState};
+use crate::shared::heap::table::{Costs, ListMembership, RegionState};
 use crate::shared::memory::ChunkMemory;
 use crate::thread::Thread;
+use comem_protocol::coherence::pages::intervals::IntervalState;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval, collect_remote_gets};
 use comem_protocol::coherence::pages::node::sync::{Opening, arrive, home_is_fresh};
 use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
@@ -23,7 +29,8 @@ use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::IntervalMark;
 use comem_protocol::wire::message::Collective;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Threads that acquire locks look whether their handlers of faults are still in front after so many that came from
 /// other nodes.
@@ -67,7 +74,49 @@ impl Shared {
     }
 }
 
+impl Counters {
+    /// What a step of a page table did.
+    fn account_pages(&self, tally: &Tally) {
+        self.pages_fetched.add(tally.pages_fetched);
+        self.twins_made.add(tally.twins_made);
+        self.diffs_sent.add(tally.diffs_made);
+        self.diff_bytes.add(tally.diff_bytes);
+        self.diffs_applied.add(tally.diffs_applied);
+        self.page_invalidations.add(tally.invalidations);
+        self.write_notices.add(tally.notices);
+        self.home_notices.add(tally.home_notices);
+        self.migrations.add(tally.migrations);
+        self.claimed.add(tally.claimed);
+        self.evictions.add(tally.evictions);
+        self.laid_aside.add(tally.laid_aside);
+        self.mapped_early.add(tally.mapped_early);
+    }
+}
+
+impl Costs {
+    /// The same, for the region.
+    fn account(&self, tally: &Tally) {
+        let add = |to: &AtomicU64, n: u64| {
+            if n > 0 {
+                to.fetch_add(n, Ordering::Relaxed);
+            }
+        };
+        add(&self.pages_fetched, tally.pages_fetched);
+        add(&self.diff_bytes, tally.diff_bytes);
+        add(&self.invalidations, tally.invalidations);
+    }
+}
+
 impl Shared {
+    /// Books that so many pages of other homes came here, or went.
+    fn count_held(&self, held: i64) {
+        if held != 0 {
+            let before = self.cached_pages.fetch_add(held as u64, Ordering::Relaxed);
+            // Each of these pages may have a twin again.
+            self.twins.keep(before.wrapping_add(held as u64) as usize * PAGE_BYTES);
+        }
+    }
+
     /// Puts a chunk into the list of active ones; its lock is held.
     fn list(&self, chunk: &PageTable, marks: &mut ListMembership) {
         if !std::mem::replace(&mut marks.active, true) {
@@ -149,42 +198,16 @@ impl Node {
             shared.list(chunk, marks);
         }
         shared.page_cache.account(chunk.layout().first, marks, &tally);
-        self.account_pages(slot, shared, &known.costs, &tally);
+        self.counters(slot).account_pages(&tally);
+        known.costs.account(&tally);
+        shared.count_gained(tally.gained);
+        shared.count_held(tally.held);
         if tally.read_only_writes > 0 {
-            self.read_only_written(known);
+            // The caller holds locks: the service thread ends the node soon, and [`finish`](crate::boot::finish) does
+            // at the latest.
+            self.life.note_misuse(|| written_though_read_only(known));
         }
         result
-    }
-
-    fn account_pages(&self, slot: Slot, shared: &Shared, costs: &crate::shared::heap::table::Costs, tally: &Tally) {
-        let counters = self.counters(slot);
-        counters.pages_fetched.add(tally.pages_fetched);
-        counters.twins_made.add(tally.twins_made);
-        counters.diffs_sent.add(tally.diffs_made);
-        counters.diff_bytes.add(tally.diff_bytes);
-        counters.diffs_applied.add(tally.diffs_applied);
-        counters.page_invalidations.add(tally.invalidations);
-        counters.write_notices.add(tally.notices);
-        counters.home_notices.add(tally.home_notices);
-        counters.migrations.add(tally.migrations);
-        counters.claimed.add(tally.claimed);
-        counters.evictions.add(tally.evictions);
-        counters.laid_aside.add(tally.laid_aside);
-        counters.mapped_early.add(tally.mapped_early);
-        let add = |to: &std::sync::atomic::AtomicU64, n: u64| {
-            if n > 0 {
-                to.fetch_add(n, Ordering::Relaxed);
-            }
-        };
-        add(&costs.pages_fetched, tally.pages_fetched);
-        add(&costs.diff_bytes, tally.diff_bytes);
-        add(&costs.invalidations, tally.invalidations);
-        shared.count_gained(tally.gained);
-        if tally.held != 0 {
-            let before = shared.cached_pages.fetch_add(tally.held as u64, Ordering::Relaxed);
-            // Each of these pages may have a twin again.
-            shared.twins.keep(before.wrapping_add(tally.held as u64) as usize * PAGE_BYTES);
-        }
     }
 
     /// The moment at which a thread lets go of something.
@@ -198,30 +221,9 @@ impl Node {
         self.shared().is_some_and(|shared| shared.awaiting.load(Ordering::Acquire))
     }
 
-    /// Makes a lock wide for the rest of the epoch: what its releases tell orders all writes.
-    pub(crate) fn require_full_notices(&self, lock: LockId) {
-        if let Some(shared) = self.shared().filter(|s| s.views.is_some()) {
-            shared.intervals.lock().require_full_notices(lock);
-        }
-    }
-
-    /// As [`Node::require_full_notices`], for what is acquired here in later epochs too.
-    pub(crate) fn require_full_notices_always(&self, lock: LockId) {
-        if let Some(shared) = self.shared().filter(|s| s.views.is_some()) {
-            shared.intervals.lock().require_full_notices_always(lock);
-        }
-    }
-
-    /// Whether a lock that was acquired lazily lacks what its token did not bring.
-    pub(crate) fn has_partial_notices(&self, lock: LockId) -> bool {
-        self.shared().is_some_and(|shared| shared.intervals.lock().has_partial_notices(lock))
-    }
-
-    /// That has been asked for and taken in.
-    pub(crate) fn has_caught_up(&self, lock: LockId) {
-        if let Some(shared) = self.shared() {
-            shared.intervals.lock().has_caught_up(lock);
-        }
+    /// This node's intervals, under their lock; `None` where nodes share no pages.
+    pub(crate) fn intervals(&self) -> Option<MutexGuard<'_, IntervalState>> {
+        self.shared().filter(|shared| shared.views.is_some()).map(|shared| shared.intervals.lock())
     }
 
     /// Whether an interval that ended now might have something in it, as [`close_interval`] would find. Waits for one
@@ -260,15 +262,17 @@ impl Node {
             pages.step(parts[0].start, |chunk, cx| f(chunk, cx, &parts[0]));
         });
     }
+}
 
+impl NodePages<'_> {
     /// A barrier of all threads has opened: applies what all nodes said, once a node.
-    fn open_epoch(&self, shared: &Shared, notices: &[u8], in_place: bool, slot: Slot, side: &mut Outbox) {
+    fn open_epoch(&mut self, notices: &[u8], in_place: bool) {
+        let LocalPages { node, shared, .. } = self.local;
         let mut intervals = shared.intervals.lock();
-        shared.note_putters();
-        let mut pages = self.node_pages(shared, slot, side);
-        let mut opening = Opening::begin(&mut pages, &mut intervals, notices, in_place);
+        shared.sharing.note_putters(shared.directory());
+        let mut opening = Opening::begin(self, &mut intervals, notices, in_place);
         while opening != Opening::Open {
-            opening = opening.next(&mut pages, &mut intervals);
+            opening = opening.next(self, &mut intervals);
         }
         let epoch = intervals.epoch();
         shared.epoch.store(epoch, Ordering::Release);
@@ -276,14 +280,14 @@ impl Node {
         // What lies side by side goes at once: each run costs two system calls, and programs free regions by the
         // hundred thousand.
         for gone in side_by_side(shared.table.forget_freed(epoch)) {
-            shared.sharing.lock().forget(&gone);
+            shared.sharing.forget(&gone);
             if let (Some(directory), Some(free)) = (shared.directory(), shared.table.forgotten_around(gone.start)) {
                 directory.give_back(&gone, &free);
             }
         }
         drop(intervals);
-        if let Err(misbehaved) = serve::rerun(&mut self.local_pages(shared, slot), side) {
-            self.end_for_harm(&format!("another node {misbehaved}"));
+        if let Err(misbehaved) = serve::rerun(&mut self.local, self.side) {
+            node.end_with(&Error::harm(format!("another node {misbehaved}")));
         }
     }
 }
@@ -296,7 +300,17 @@ fn side_by_side(mut ranges: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
     runs
 }
 
-impl Shared {
+/// Where a node's threads come together around a coherent barrier.
+#[derive(Debug, Default)]
+pub(crate) struct BarrierGate {
+    /// Threads of this node that have arrived at the barrier under way.
+    arrived: AtomicUsize,
+    /// Barriers whose notices were applied here. The node's first thread behind a barrier holds the lock while it
+    /// applies and fetches what all its others wait for. It is taken before all other locks.
+    opened: Mutex<u64>,
+}
+
+impl BarrierGate {
     /// Another thread of this node arrives at a coherent call: whether it is the last one, of so many where all take
     /// part.
     fn all_arrive(&self, what: Collective, callers: usize) -> bool {
@@ -316,8 +330,8 @@ impl Thread {
     pub(crate) fn before_barrier(&self, what: Collective, call: Option<&Call<'_>>) -> (Vec<u8>, u64) {
         let mut notices = Vec::new();
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return (notices, 0) };
-        let gate = *shared.gate.lock();
-        if shared.all_arrive(what, crate::host::callers(&self.home().config)) {
+        let gate = *shared.gate.opened.lock();
+        if shared.gate.all_arrive(what, crate::host::callers(&self.home().config)) {
             notices.reserve(NOTICES_BYTES);
             self.stepping(|side| {
                 let mut intervals = shared.intervals.lock();
@@ -333,16 +347,17 @@ impl Thread {
     pub(crate) fn after_barrier(&self, gate: u64, call: Option<&Call<'_>>) -> crate::Result<()> {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
         self.stream(StridePrefetcher::synchronise);
-        let mut opened = self.locked_out(Waiting::Opening, &shared.gate);
+        let mut opened = self.locked_out(Waiting::Opening, &shared.gate.opened);
         let first = *opened == gate;
         if first {
             self.look_for_pushed();
-            let notices = self.home().with_barrier(|b| b.notices().to_vec());
+            let notices = self.home().sync.with_barrier(|b| b.notices().to_vec());
             // Others that go on meanwhile must not find copies that are out of date.
             let in_place = self.home().refetches() && !call.is_some_and(|call| call.beside);
-            self.stepping(|side| self.home().open_epoch(shared, &notices, in_place, self.slot(), side));
+            self.stepping(|side| self.home().node_pages(shared, self.slot(), side).open_epoch(&notices, in_place));
             call.into_iter().for_each(Call::is_over);
-            self.home().take_deferred_for_barrier(self.slot());
+            let deferred = self.home().schedule.barrier_opened();
+            self.home().carry_out_deferred(self.slot(), deferred);
             // What stayed mapped must be up to date before anybody goes on.
             self.after_acquire(None)?;
             *opened += 1;

@@ -1,10 +1,11 @@
 //! What other nodes ask about pages, and what they tell.
 
 use crate::node::Node;
+use crate::shared::consistency::effects::NodePages;
 use crate::shared::heap::table::RegionState;
 use crate::shared::{Peer, Shared, Views};
 use comem_memory::pages::{PeerView, SharedDirectory};
-use comem_memory::{diff, prefetch_hint};
+use comem_memory::prefetch_hint;
 use comem_net::Backbone;
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::home_queue::HomeQueue;
@@ -12,15 +13,13 @@ use comem_protocol::coherence::pages::page_table::PageTable;
 use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::serve::{self, Listing, PageState};
-use comem_protocol::coherence::pages::sharing::Touched;
 use comem_protocol::coherence::pages::wire::{self, RequiredDiff};
 use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageNo};
-use comem_protocol::ids::{Channel, NodeId, Slot};
+use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::{Outbox, Target};
 use comem_protocol::tuning::Tuning;
 use comem_protocol::wire::message::Message;
-use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -34,6 +33,14 @@ pub(crate) struct LocalPages<'a> {
     pub(in crate::shared) node: &'a Node,
     pub(in crate::shared) shared: &'a Shared,
     pub(in crate::shared) slot: Slot,
+}
+
+impl<'a> LocalPages<'a> {
+    /// The directory of a home's shared pages, if this node can write that memory.
+    pub(in crate::shared) fn writable_directory(&self, home: NodeId) -> Option<&'a SharedDirectory> {
+        let peer = self.node.peer_memory(self.shared, home)?;
+        peer.directory.as_ref().filter(|_| peer.memory.is_writable())
+    }
 }
 
 impl PageState for LocalPages<'_> {
@@ -94,42 +101,12 @@ impl PageState for LocalPages<'_> {
     }
 
     fn diff_applied(&mut self, writer: NodeId, epoch: u32, page: PageNo, diff: &[u8]) {
-        self.shared.note_writer(writer, epoch, page, diff);
+        self.shared.sharing.note_writer(&self.shared.table, writer, epoch, page, diff);
     }
 }
 
 impl Shared {
-    /// Takes note of who wrote where to a page whose home is here, in the epoch in which it did, to find false sharing.
-    fn note_writer(&self, writer: NodeId, epoch: u32, page: PageNo, encoded: &[u8]) {
-        let Some(known) = self.table.find(page) else { return };
-        let mut sharing = self.sharing.lock();
-        // Of such a page there is nothing to read.
-        if known.region.unit_pages() == 1 && sharing.is_known(page) {
-            return;
-        }
-        diff::marks(encoded, |number, marks| {
-            sharing.note(epoch, writer, page + number as u32, Touched::of(marks));
-        });
-    }
-
-    /// Takes note of who put diffs into this node's memory.
-    pub(crate) fn note_putters(&self) {
-        let Some(directory) = self.directory() else { return };
-        let (mut noted, sharing) = (self.putters_noted.lock(), RefCell::new(self.sharing.lock()));
-        let wanted = |page| !sharing.borrow().is_known(page);
-        let (end, missed) = directory.writers(*noted, wanted, |writer, epoch, page, touched| {
-            sharing.borrow_mut().note(epoch, NodeId(writer), page, touched);
-        });
-        self.putters_missed.fetch_add(missed, Ordering::Relaxed);
-        *noted = end.max(*noted);
-    }
-
-    /// How often a write of another node to a page whose home is here was not looked at for false sharing.
-    pub(crate) fn sharing_unseen(&self) -> u64 {
-        self.sharing.lock().passed_over() + self.putters_missed.load(Ordering::Relaxed)
-    }
-
-    pub(in crate::shared) fn directory(&self) -> Option<&SharedDirectory> {
+    pub(crate) fn directory(&self) -> Option<&SharedDirectory> {
         self.views.as_ref()?.directory.as_ref()
     }
 
@@ -147,13 +124,6 @@ impl Shared {
     }
 }
 
-impl Shared {
-    /// The home itself wrote these pages in the interval that closes; nobody knows which bytes.
-    pub(crate) fn note_home_write(&self, pages: Range<PageNo>) {
-        self.sharing.lock().note_home(self.epoch.load(Ordering::Relaxed), self.me, pages);
-    }
-}
-
 /// What stands at the beginning of a heap, of which no allocation begins there: whose heap it is.
 fn stamp(me: NodeId, pid: u32, port: u16) -> [u8; 16] {
     let mut words = *b"comem...........";
@@ -163,21 +133,19 @@ fn stamp(me: NodeId, pid: u32, port: u16) -> [u8; 16] {
     words
 }
 
+impl Views {
+    /// Writes into the heap whose it is, node `me`'s with this port, for other nodes that read it. Not where there is
+    /// no table of offers for it: home pages are compared then, of which others may get what they were told of alone.
+    pub(crate) fn stamp(&self, me: NodeId, port: u16) {
+        if self.directory.is_some() || !self.tracked.notes_writes() {
+            let words = stamp(me, std::process::id(), port);
+            // SAFETY: the heap's first bytes are in the service view and belong to no allocation.
+            unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.tracked.service(), words.len()) };
+        }
+    }
+}
+
 impl Node {
-    fn service_port(&self, node: NodeId) -> u16 {
-        self.wire.address(Channel::service(node)).map_or(0, |a| a.port())
-    }
-
-    /// Writes into the heap whose it is, for other nodes that read it. Not where there is no table of offers for it:
-    /// home pages are compared then, of which others may get what they were told of alone.
-    pub(crate) fn stamp_heap(&self) {
-        let readable = |views: &&Views| views.directory.is_some() || !views.tracked.notes_writes();
-        let Some(views) = self.shared().and_then(|s| s.views.as_ref()).filter(readable) else { return };
-        let words = stamp(self.me(), std::process::id(), self.service_port(self.me()));
-        // SAFETY: the heap's first bytes are in the service view and belong to no allocation.
-        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), views.tracked.service(), words.len()) };
-    }
-
     /// The memory of another node on this host, under the backbone `shm`: read without its help once it has said that
     /// the pages may be read.
     pub(crate) fn peer_memory<'a>(&self, shared: &'a Shared, home: NodeId) -> Option<&'a Peer> {
@@ -193,7 +161,7 @@ impl Node {
             // fetch.
             unsafe { std::ptr::copy_nonoverlapping(memory.start(), words.as_mut_ptr(), words.len()) };
             let directory = views.directory.as_ref().and_then(|_| SharedDirectory::of(pid, views.tracked.pages()).ok());
-            (words == stamp(home, pid, self.service_port(home))).then_some(Peer { memory, directory })
+            (words == stamp(home, pid, self.wire.service_port(home))).then_some(Peer { memory, directory })
         };
         views.peers.get(home.index())?.get_or_init(look).as_ref()
     }
@@ -227,7 +195,7 @@ impl Node {
                 shared.diff_waiters.lock().iter().for_each(|slot| out.wake(*slot));
             }
             Message::Region { body } => {
-                let unused = self.on_region(shared, from, (body, origin.ticket.is_some()), slot, out)?;
+                let unused = self.node_pages(shared, slot, out).on_region(from, (body, origin.ticket.is_some()))?;
                 if let Some(ticket) = origin.ticket {
                     let answer = unused.map_or(Message::RegionHeard, |fine| Message::Freed { fine });
                     out.send(Target::Reply(ticket), &answer);
@@ -239,7 +207,7 @@ impl Node {
             Message::Free { page, offset, needs } => {
                 let needs = wire::parse_needs(needs)
                     .map_err(|_| Misbehaved("freed memory in a message that makes no sense"))?;
-                let fine = self.free_here(shared, (page, offset), Some(needs), slot, out);
+                let fine = self.node_pages(shared, slot, out).free_here((page, offset), Some(needs));
                 out.send(Target::Reply(origin.ticket.ok_or(NO_TICKET)?), &Message::Freed { fine });
             }
             Message::Freed { fine } => return Ok(Some(vec![u8::from(fine)])),
@@ -247,17 +215,13 @@ impl Node {
         }
         Ok(None)
     }
+}
 
+impl NodePages<'_> {
     /// Node `from` tells of a region of its own; of one without bytes, that it has freed it. Where it waits for an
     /// answer to that, it asks whether it may use the place again: gives what it is answered.
-    fn on_region(
-        &self,
-        shared: &Shared,
-        from: NodeId,
-        (body, asks): (&[u8], bool),
-        slot: Slot,
-        out: &mut Outbox,
-    ) -> Result<Option<bool>, Misbehaved> {
+    fn on_region(&mut self, from: NodeId, (body, asks): (&[u8], bool)) -> Result<Option<bool>, Misbehaved> {
+        let shared = self.local.shared;
         let region = Region::parse(body).map_err(|_| Misbehaved("told of a region that makes no sense"))?;
         if !shared.allocator.lock().may_be_told(from, &region, shared.nodes) {
             return Err(Misbehaved("told of a region that it cannot have"));
@@ -271,18 +235,12 @@ impl Node {
                 // Its label says when, for this message may come much later.
                 let now = shared.epoch.load(Ordering::Acquire);
                 let then = region.label.parse().ok().filter(|epoch| now.wrapping_sub(*epoch) as i32 >= 0);
-                self.drop_region(shared, &known, then.unwrap_or(now), slot, out);
+                self.drop_region(&known, then.unwrap_or(now));
             }
             return Ok(None);
         }
         shared.add(region);
         Ok(None)
-    }
-
-    /// The kernel's notes tell of a write to memory that the program had declared read-only. The caller holds locks:
-    /// the service thread ends the node soon, and [`finish`](crate::boot::finish) does at the latest.
-    pub(crate) fn read_only_written(&self, known: &RegionState) {
-        let _ = self.misuse.set(written_though_read_only(known));
     }
 }
 

@@ -54,7 +54,7 @@ impl Thread {
         if ended.is_empty() {
             return refetch;
         }
-        if let Some(lock) = lock.filter(|_| self.home().sends_unasked()) {
+        if let Some(lock) = lock.filter(|_| self.home().config.sends_unasked()) {
             shared.working_sets.lock().fetches(lock, &ended);
         }
         let (node, mut none) = (self.home(), Outbox::new());

@@ -144,7 +144,7 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
     };
     shared.permit_again(fault, page);
     let step =
-        |thread: &Thread| node.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
+        |thread: &Thread| node.life.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
     let host = crate::host::host();
     // Whoever is waited for here may wait for a store of this thread.
     let result = hazards::suspended(|| match crate::seated() {

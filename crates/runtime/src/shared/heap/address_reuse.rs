@@ -165,7 +165,7 @@ impl Shared {
     /// Forgets all regions that were freed two barriers ago.
     fn forget_all_freed(&self) {
         for gone in self.table.forget_all_freed(self.epoch.load(Ordering::Acquire)) {
-            self.sharing.lock().forget(&gone);
+            self.sharing.forget(&gone);
         }
     }
 }

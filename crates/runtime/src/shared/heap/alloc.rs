@@ -5,11 +5,15 @@
 //! of allocations stands in private memory, never in shared pages. Small blocks share pages of a region that their node
 //! allocates for them, and return to that node.
 
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::heap::HEAP_BYTES;
-use crate::node::{Node, Waiting};
+use crate::io::Wire;
+use crate::node::Waiting;
 use crate::shared::Shared;
 use crate::shared::cache::map_count_limit;
+use crate::shared::consistency::effects::NodePages;
+use crate::shared::consistency::serve::LocalPages;
 use crate::shared::heap::extent_alloc::ExtentAllocator;
 use crate::shared::heap::heap_layout::{HeapLayout, Parts};
 use crate::shared::heap::small_alloc::{SmallAllocator, cut_off};
@@ -20,7 +24,7 @@ use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval}
 use comem_protocol::coherence::pages::region::{Homes, Part, Region, Unit};
 use comem_protocol::coherence::pages::wire::{self, RequiredDiff};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
-use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::ids::NodeId;
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::wire::message::{Collective, Message};
 use std::collections::BTreeMap;
@@ -208,6 +212,61 @@ fn shape(bytes: usize, unit: Unit, alignment: usize) -> Option<(u64, u64)> {
     Some((pages, align.max(unit)))
 }
 
+/// The engine of a region, and its unit if it lies in lines memory.
+fn engine_of(config: &Config, options: &RegionOptions) -> Result<(PageEngine, Option<Unit>)> {
+    let wrong = |what: String| Err(Error::Argument(what));
+    let named = options.engine.filter(|_| !config.force_engine);
+    let engine = named.unwrap_or(config.page_engine);
+    if options.keeps_pages {
+        return Ok((if engine.keeps_pages() { engine } else { PageEngine::Msi }, None));
+    }
+    let unit_bytes = if options.unit_bytes == 0 { config.unit_bytes } else { options.unit_bytes };
+    let Some(unit) = Unit::of_bytes(unit_bytes) else {
+        return wrong(format!("a unit of {unit_bytes} bytes is none of {UNIT_BYTES:?}"));
+    };
+    let is_asked_for = options.unit_bytes > 0 || !engine.keeps_pages();
+    let keeps_lines = is_asked_for || (config.has_lines() && named.is_none());
+    if !keeps_lines {
+        return Ok((engine, None));
+    }
+    if !engine.keeps_lines() {
+        return wrong(format!(
+            "a unit of {unit_bytes} bytes under {engine}, which keeps pages; name the engine direct or msi"
+        ));
+    }
+    if !config.has_lines() {
+        return wrong(format!(
+            "memory under {engine} in units of {unit_bytes} bytes, in a job without memory of that kind; start the \
+             job with --detector inline, or with --engine direct"
+        ));
+    }
+    if !options.holds_objects {
+        crate::inline::refuse_unchecked_memory(config)?;
+    }
+    if options.unit_pages > 0 && options.unit_bytes > 0 {
+        return wrong(format!("a unit of {} pages and of {unit_bytes} bytes; name one of them", options.unit_pages));
+    }
+    if options.unit_pages > 0
+        && let Some(named) = named.filter(|named| !named.keeps_pages())
+    {
+        return wrong(format!(
+            "a unit of {} pages under {named}, which keeps lines; name a unit of bytes, or the engine msi",
+            options.unit_pages
+        ));
+    }
+    Ok((engine, Some(unit)))
+}
+
+/// The unit of a region that this node allocates now, where `named` is what [`Thread::checked`] gave.
+fn unit_now(wire: &Wire, named: Unit, homes: &Homes) -> Unit {
+    match homes {
+        _ if named != ANY_UNIT => named,
+        // The program has said which node gets which pages.
+        Homes::Dealt(_) => Unit::Pages(1),
+        _ => Unit::Pages(map_count_limit::pages().min(1 << wire.message_pages().max(1).ilog2())),
+    }
+}
+
 impl Thread {
     /// The engine, and the unit that the allocation or the job names.
     pub(in crate::shared) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<Keeping> {
@@ -231,7 +290,7 @@ impl Thread {
         if !unit.is_power_of_two() || unit > UNIT_PAGES_MAX {
             return wrong(format!("a unit of {unit} pages is no power of two up to {UNIT_PAGES_MAX}"));
         }
-        let fits = self.message_pages();
+        let fits = self.home().wire.message_pages();
         if self.home().nodes() > 1 && unit as usize > fits {
             return wrong(format!(
                 "a unit of {unit} pages does not fit one message on this network; take at most {} pages",
@@ -243,8 +302,8 @@ impl Thread {
         {
             return wrong(format!("there is no {node}; the job has {} nodes", self.home().nodes()));
         }
-        let (engine, by_lines) = self.engine_of(options)?;
-        if engine.has_several_writers() && self.home().lock_tables().is_some() {
+        let (engine, by_lines) = engine_of(&self.home().config, options)?;
+        if engine.has_several_writers() && self.home().sync.lock_tables().is_some() {
             return wrong(format!(
                 "under {engine} locks tell what was written, and this job's locks are one-sided, which tell nothing; \
                  start it with --locks tokens"
@@ -265,74 +324,9 @@ impl Thread {
         Ok((engine, by_lines.unwrap_or(Unit::Pages(named))))
     }
 
-    /// The engine of a region, and its unit if it lies in lines memory.
-    fn engine_of(&self, options: &RegionOptions) -> Result<(PageEngine, Option<Unit>)> {
-        let config = &self.home().config;
-        let wrong = |what: String| Err(Error::Argument(what));
-        let named = options.engine.filter(|_| !config.force_engine);
-        let engine = named.unwrap_or(config.page_engine);
-        if options.keeps_pages {
-            return Ok((if engine.keeps_pages() { engine } else { PageEngine::Msi }, None));
-        }
-        let unit_bytes = if options.unit_bytes == 0 { config.unit_bytes } else { options.unit_bytes };
-        let Some(unit) = Unit::of_bytes(unit_bytes) else {
-            return wrong(format!("a unit of {unit_bytes} bytes is none of {UNIT_BYTES:?}"));
-        };
-        let is_asked_for = options.unit_bytes > 0 || !engine.keeps_pages();
-        let keeps_lines = is_asked_for || (config.has_lines() && named.is_none());
-        if !keeps_lines {
-            return Ok((engine, None));
-        }
-        if !engine.keeps_lines() {
-            return wrong(format!(
-                "a unit of {unit_bytes} bytes under {engine}, which keeps pages; name the engine direct or msi"
-            ));
-        }
-        if !config.has_lines() {
-            return wrong(format!(
-                "memory under {engine} in units of {unit_bytes} bytes, in a job without memory of that kind; start the \
-                 job with --detector inline, or with --engine direct"
-            ));
-        }
-        if !options.holds_objects {
-            crate::inline::refuse_unchecked_memory(config)?;
-        }
-        if options.unit_pages > 0 && options.unit_bytes > 0 {
-            return wrong(format!(
-                "a unit of {} pages and of {unit_bytes} bytes; name one of them",
-                options.unit_pages
-            ));
-        }
-        if options.unit_pages > 0
-            && let Some(named) = named.filter(|named| !named.keeps_pages())
-        {
-            return wrong(format!(
-                "a unit of {} pages under {named}, which keeps lines; name a unit of bytes, or the engine msi",
-                options.unit_pages
-            ));
-        }
-        Ok((engine, Some(unit)))
-    }
-
-    /// How many pages of a unit fit one message on this network.
-    fn message_pages(&self) -> usize {
-        // Beside a page's bytes a diff of it has a few more, and a message a few of its own.
-        self.home().wire.message_bytes().saturating_sub(64) / (PAGE_BYTES + 16)
-    }
-
-    /// The unit of a region that this node allocates now, where `named` is what [`Thread::checked`] gave.
-    fn unit_now(&self, named: Unit, homes: &Homes) -> Unit {
-        match homes {
-            _ if named != ANY_UNIT => named,
-            // The program has said which node gets which pages.
-            Homes::Dealt(_) => Unit::Pages(1),
-            _ => Unit::Pages(map_count_limit::pages().min(1 << self.message_pages().max(1).ilog2())),
-        }
-    }
-
-    /// As [`Thread::unit_now`] where all nodes allocate together: the largest unit of any.
+    /// As [`unit_now`] where all nodes allocate together: the largest unit of any.
     pub(in crate::shared) fn unit_of_all(&self, shared: &Shared, named: Unit, homes: &Homes) -> Result<Unit> {
-        let mine = self.unit_now(named, homes);
+        let mine = unit_now(&self.home().wire, named, homes);
         if named != ANY_UNIT || !shared.units_may_differ {
             return Ok(mine);
         }
@@ -367,7 +361,7 @@ impl Thread {
         options: &RegionOptions,
         cut_up: bool,
     ) -> Result<usize> {
-        let kind = (engine, self.unit_now(named, &options.homes));
+        let kind = (engine, unit_now(&self.home().wire, named, &options.homes));
         let region = Region { cut_up, ..self.region(shared, bytes, kind, options, Some(shared.me))? };
         self.announce(shared, &region)?;
         let first = region.first;
@@ -438,7 +432,7 @@ impl Thread {
         let mut body = Vec::new();
         region.emit(&mut body);
         self.operation(|| {
-            self.home().expect_answer(self.slot());
+            self.home().slots[self.slot()].expect_answer();
             let target = Target::Request { node, origin: Origin::Caller };
             self.stepping(|out| out.send(target, &Message::Region { body: &body }));
             self.await_answer(region.first)
@@ -448,7 +442,7 @@ impl Thread {
     /// Waits for an answer about the allocation of a page.
     pub(in crate::shared) fn await_answer(&self, page: PageNo) -> Result<Vec<u8>> {
         loop {
-            if let Some(answer) = self.home().take_answer(self.slot()) {
+            if let Some(answer) = self.home().slots[self.slot()].take_answer() {
                 return Ok(answer);
             }
             self.wait(Waiting::Page(page))?;
@@ -481,7 +475,7 @@ impl Thread {
                 label: format!("blocks of {size} bytes of node {}", shared.me.0),
                 ..RegionOptions::default()
             };
-            let unit = self.unit_now(named, &options.homes);
+            let unit = unit_now(&self.home().wire, named, &options.homes);
             let pages = (SMALL_REGION_PAGES as usize).max(unit.pages() as usize);
             let address = self.allocate_region(shared, pages * PAGE_BYTES, (engine, unit), &options, true)?;
             let mut allocator = shared.allocator.lock();
@@ -509,7 +503,8 @@ impl Thread {
             // What all allocated together is freed by each node for itself.
             _ => {
                 self.tell_flushed(shared, page);
-                self.stepping(|out| self.home().free_here(shared, (page, offset), None, self.slot(), out))
+                let place = (page, offset);
+                self.stepping(|out| self.home().node_pages(shared, self.slot(), out).free_here(place, None))
             }
         };
         if fine { Ok(()) } else { Err(wrong("no allocation begins there, or it was freed already")) }
@@ -537,7 +532,7 @@ impl Thread {
         self.home().flush(self.slot(), &mut side);
         let mut needs = Vec::new();
         wire::emit_needs(&self.needs_at(shared, owner), &mut needs);
-        self.home().expect_answer(self.slot());
+        self.home().slots[self.slot()].expect_answer();
         let target = Target::Request { node: owner, origin: Origin::Caller };
         self.stepping(|out| out.send(target, &Message::Free { page, offset, needs: &needs }));
     }
@@ -549,17 +544,15 @@ fn tell_all(shared: &Shared, body: &[u8], out: &mut Outbox) {
     }
 }
 
-impl Node {
+impl NodePages<'_> {
     /// Takes back a block or a region of this node; `false` when there is none. Where another node frees it: with what
     /// that knows to have been written to this node's memory.
-    pub(crate) fn free_here(
-        &self,
-        shared: &Shared,
+    pub(in crate::shared) fn free_here(
+        &mut self,
         (page, offset): (PageNo, u32),
         elsewhere: Option<Vec<RequiredDiff>>,
-        slot: Slot,
-        out: &mut Outbox,
     ) -> bool {
+        let shared = self.local.shared;
         let address = shared.address_of(page) + offset as usize;
         {
             let mut allocator = shared.allocator.lock();
@@ -578,18 +571,19 @@ impl Node {
             return false;
         }
         let epoch = shared.epoch.load(Ordering::Acquire);
-        self.drop_region(shared, &known, epoch, slot, out);
+        self.drop_region(&known, epoch);
         if known.region.owner == Some(shared.me) && shared.views.is_some() {
             let mut body = Vec::new();
             Region { bytes: 0, label: epoch.to_string(), ..known.region.clone() }.emit(&mut body);
-            tell_all(shared, &body, out);
+            tell_all(shared, &body, self.side);
         }
         true
     }
 
     /// A region was freed in this epoch: its memory goes back to the system. Its addresses are not used again as long
     /// as there are others, so that late diffs and late accesses meet nothing but the mark that it was freed.
-    pub(crate) fn drop_region(&self, shared: &Shared, known: &RegionState, epoch: u32, slot: Slot, out: &mut Outbox) {
+    pub(in crate::shared) fn drop_region(&mut self, known: &RegionState, epoch: u32) {
+        let LocalPages { node, shared, slot } = self.local;
         if !known.begin_freeing() {
             return;
         }
@@ -615,7 +609,9 @@ impl Node {
                 crate::shared::memory::change(&views.guarded, &pages, |p| views.guarded.discard(p));
             }
             Part::Tracked => {
-                self.each_chunk(shared, &range, slot, out, |table, cx, _| crate::shared::fault::drop_copies(table, cx));
+                node.each_chunk(shared, &range, slot, self.side, |table, cx, _| {
+                    crate::shared::fault::drop_copies(table, cx)
+                });
                 crate::shared::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
             }
         }

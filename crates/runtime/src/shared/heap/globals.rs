@@ -203,6 +203,16 @@ impl Thread {
     }
 }
 
+impl Shared {
+    /// The job is over: the program has its global variables for itself again.
+    pub(crate) fn give_globals_back(&self) {
+        let Some(globals) = self.globals.get() else { return };
+        if let Some((arena, _)) = arena_of(self, globals.pages.start) {
+            memory::change(arena, &(0..0), |_| arena.close_window());
+        }
+    }
+}
+
 impl Node {
     /// Whether a page of several writers, or of one, can be used here without asking; also if nobody has ever used it.
     fn is_here(&self, shared: &Shared, page: PageNo) -> bool {
@@ -214,13 +224,5 @@ impl Node {
         }
         !known.has_slot(page)
             || self.page_step(Slot::SERVICE, page, &mut none, |table, _| table.is_here(page)) == Some(true)
-    }
-
-    /// The job is over: the program has its global variables for itself again.
-    pub(crate) fn give_globals_back(&self, shared: &Shared) {
-        let Some(globals) = shared.globals.get() else { return };
-        if let Some((arena, _)) = arena_of(shared, globals.pages.start) {
-            memory::change(arena, &(0..0), |_| arena.close_window());
-        }
     }
 }

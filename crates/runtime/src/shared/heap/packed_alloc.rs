@@ -163,7 +163,7 @@ impl Thread {
         self.tell_flushed(shared, first);
         if let Some(known) = shared.table.find(first) {
             let epoch = shared.epoch.load(Ordering::Acquire);
-            self.stepping(|out| self.home().drop_region(shared, &known, epoch, self.slot(), out));
+            self.stepping(|out| self.home().node_pages(shared, self.slot(), out).drop_region(&known, epoch));
         }
     }
 

@@ -44,6 +44,28 @@ pub(crate) fn where_it_is(address: usize, operation: Atomic) -> u64 {
     unsafe { on_memory(std::ptr::with_exposed_provenance_mut(address), operation) }
 }
 
+/// The region of a word on which this operation is possible.
+fn known_word(shared: &Shared, address: usize, operation: Atomic) -> Result<std::sync::Arc<RegionState>> {
+    let bytes = operation.kind.bytes();
+    if !address.is_multiple_of(bytes) {
+        return Err(Error::Unaligned(format!(
+            "an atomic operation on {bytes} bytes at {address:#x}, which is no multiple of {bytes}; align the word"
+        )));
+    }
+    let known = shared.page_of(address).and_then(|page| shared.table.find(page)).filter(|known| !known.is_freed());
+    let known = known.ok_or_else(|| {
+        let sentence = format!(
+            "an atomic operation on {address:#x}, which is in no allocation of the shared heap; allocate the word \
+             with comem_alloc or its kin"
+        );
+        Error::NotAllocated { address, sentence }
+    })?;
+    if operation.writes() && known.read_only.load(Ordering::Acquire) {
+        return Err(Error::Frozen(format!("an atomic operation on {}, which was declared read-only", known.name())));
+    }
+    Ok(known)
+}
+
 impl Thread {
     /// An operation on a word of shared memory, `ordered` or not: see
     /// [`PageSlice::fetch_add`](crate::heap::PageSlice::fetch_add). Gives what the word held, as bits.
@@ -69,14 +91,14 @@ impl Thread {
     /// When the address is in no allocation of the shared heap or not a multiple of the word's size, or when the
     /// memory was declared read-only.
     fn atomic(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<u64> {
-        let known = self.known_word(shared, address, operation)?;
+        let known = known_word(shared, address, operation)?;
         self.atomic_of(shared, &known, address, operation)
     }
 
     /// As [`Thread::atomic`], as an acquire and a release too: between two such operations on one word, what happened
     /// before the first is seen after the second.
     fn atomic_ordered(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<u64> {
-        let known = self.known_word(shared, address, operation)?;
+        let known = known_word(shared, address, operation)?;
         if self.home().nodes() == 1 || (!known.region.engine.has_several_writers() && !shared.table.has_tracked()) {
             // The processor orders all of one node's memory, and all memory under `msi` and `direct`.
             return self.atomic_of(shared, &known, address, operation);
@@ -87,31 +109,6 @@ impl Thread {
         // Under `scope` too it tells of everything.
         self.raw_unlock_widely(lock)?;
         result
-    }
-
-    /// The region of a word on which this operation is possible.
-    fn known_word(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<std::sync::Arc<RegionState>> {
-        let bytes = operation.kind.bytes();
-        if !address.is_multiple_of(bytes) {
-            return Err(Error::Unaligned(format!(
-                "an atomic operation on {bytes} bytes at {address:#x}, which is no multiple of {bytes}; align the word"
-            )));
-        }
-        let known = shared.page_of(address).and_then(|page| shared.table.find(page)).filter(|known| !known.is_freed());
-        let known = known.ok_or_else(|| {
-            let sentence = format!(
-                "an atomic operation on {address:#x}, which is in no allocation of the shared heap; allocate the word \
-                 with comem_alloc or its kin"
-            );
-            Error::NotAllocated { address, sentence }
-        })?;
-        if operation.writes() && known.read_only.load(Ordering::Acquire) {
-            return Err(Error::Frozen(format!(
-                "an atomic operation on {}, which was declared read-only",
-                known.name()
-            )));
-        }
-        Ok(known)
     }
 
     fn atomic_of(&self, shared: &Shared, known: &RegionState, address: usize, operation: Atomic) -> Result<u64> {
@@ -171,7 +168,7 @@ impl Thread {
             // `offset` is.
             return Ok(Answer::Done(unsafe { on_memory(at, operation) }));
         }
-        self.home().expect_answer(self.slot());
+        self.home().slots[self.slot()].expect_answer();
         let epoch = shared.epoch.load(Ordering::Acquire);
         let request = Request { epoch, page, offset: offset as u16, atomic: operation, needs };
         self.counters().atomics_sent.add(1);

@@ -46,7 +46,7 @@ impl Thread {
             self.home().known_step(self.slot(), shared, known, unit.start, out, step)
         });
         if here.is_some() {
-            self.home().note_progress();
+            self.home().life.note_progress();
             self.counters().pages_taken.add(unit.len() as u64);
             shared.needs.lock().confirm(home, &needs);
         }
@@ -105,7 +105,7 @@ impl Thread {
                 bytes.is_some_and(|bytes| serve::take_in(&mut state, &run, bytes, out).is_some())
             });
             if here {
-                self.home().note_progress();
+                self.home().life.note_progress();
                 self.counters().pages_taken.add(u64::from(run.end - run.start));
             } else {
                 left.push(run);

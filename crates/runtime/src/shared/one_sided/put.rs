@@ -6,28 +6,27 @@
 //! that they are in, before anybody is told of them (decision 0018). The diffs of a node still arrive in their order:
 //! what comes behind a message that is on its way is a message too.
 
-use crate::node::Node;
 use crate::shared::Shared;
+use crate::shared::consistency::serve::LocalPages;
 use crate::thread::Thread;
 use comem_memory::diff;
 use comem_protocol::coherence::pages::PAGE_BYTES;
 use comem_protocol::coherence::pages::intervals::IntervalState;
 use comem_protocol::coherence::pages::wire::{RequiredDiff, parts};
-use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::ids::NodeId;
 use comem_protocol::rules::Rule;
 
-impl Node {
+impl LocalPages<'_> {
     /// Stores a message's diffs into the memory of their home; `false`, and nothing done, where they must be sent. The
     /// caller holds the lock of `IntervalState`, so that no thread of this node is between a diff and its serial.
     pub(in crate::shared) fn put(
         &self,
-        shared: &Shared,
         intervals: &IntervalState,
         (home, serial): (NodeId, u64),
         diffs: &[u8],
-        slot: Slot,
     ) -> bool {
-        let Some(peer) = self.peer_memory(shared, home) else { return false };
+        let LocalPages { node, shared, slot } = *self;
+        let Some(peer) = node.peer_memory(shared, home) else { return false };
         let Some(directory) = peer.directory.as_ref().filter(|_| peer.memory.is_writable()) else { return false };
         let in_order = directory.diffs_in(shared.me.0) + 1 == serial || !Rule::PutsKeepTheirOrder.on();
         if !in_order || !intervals.may_close() {
@@ -54,7 +53,7 @@ impl Node {
             });
         }
         directory.diffs_are_in(shared.me.0, serial);
-        self.counters(slot).diffs_applied.add(applied);
+        node.counters(slot).diffs_applied.add(applied);
         true
     }
 }
