@@ -128,7 +128,9 @@ mod tests {
     fn the_first_misuse_is_told() {
         let life = Lifetime::default();
         assert!(life.check_use().is_ok());
-        ["one", "two"].map(|what| life.note_misuse(|| what.to_string()));
+        for what in ["one", "two"] {
+            life.note_misuse(|| what.to_string());
+        }
         assert!(life.check_use().unwrap_err().to_string().contains("one"));
     }
 }
