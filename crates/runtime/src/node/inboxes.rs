@@ -11,13 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Messages to one thread that it has not taken yet; beyond, senders have to wait.
 pub(crate) const INBOX_MAX: usize = 4096;
 
+/// Who has sent it, and its bytes.
+type Messages = VecDeque<(NodeId, Vec<u8>)>;
+
 /// The inboxes of a node's threads.
 ///
 /// Each has a mutex of its own. It is held for one step on the queue, and no other lock is taken meanwhile.
 #[derive(Debug)]
 pub(crate) struct Inboxes {
     /// By thread, of as many as the node has places.
-    of: Vec<Mutex<VecDeque<(NodeId, Vec<u8>)>>>,
+    of: Vec<Mutex<Messages>>,
     /// The threads with which the node was started: they alone are addressed.
     threads: usize,
     /// This node has come to the end of the job and reads no more messages: its inboxes take what others have posted

@@ -120,7 +120,7 @@ mod tests {
         life.set_over(|| Over::Stopped("first".to_string()));
         life.set_over(|| unreachable!("a reason is made once"));
         assert!(life.goes_on().unwrap_err().to_string().contains("first"));
-        let loss = life.loss_or(Error::Misuse("cannot map".to_string()));
+        let loss = life.loss_or(Error::Argument("cannot map".to_string()));
         assert!(loss.to_string().contains("first"), "{loss}");
     }
 

@@ -561,6 +561,7 @@ mod tests {
             me: NodeId(0),
             nodes: 2,
             write_detection: true,
+            tuning: PageTuning::DEFAULT,
             tracked: AtomicBool::new(false),
         }
     }
