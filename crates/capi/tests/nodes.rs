@@ -377,7 +377,11 @@ fn a_child_made_by_fork_that_calls_comem_is_told_so_and_ends_alone() {
         let (printed, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let count = |text: &str, part: &str| text.lines().filter(|line| line.contains(part)).count();
         assert_eq!(count(&said, "a process made by fork called Comem"), CALLS, "{said}");
-        assert_eq!(count(&printed, "printed by the parent alone"), options[1].parse().expect("a number"), "{printed}");
+        assert_eq!(
+            count(&printed, "printed by the parent alone"),
+            options[1].parse::<usize>().expect("a number"),
+            "{printed}"
+        );
         assert_eq!(count(&printed, "forks: ended"), 1, "{printed}");
     }
 }
