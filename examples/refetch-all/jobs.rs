@@ -4,7 +4,7 @@
 use crate::counts::{costs, steps};
 use crate::matrix::{detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::heap::{Homes, RegionOptions, PageSlice};
 use comem::{Comem, LockId, NodeId};
 
 const PAGES: usize = 6;
@@ -19,18 +19,18 @@ pub fn play(comem: &Comem, role: &str) -> bool {
     true
 }
 
-fn at_node_0(comem: &Comem) -> SharedSlice<u64> {
+fn at_node_0(comem: &Comem) -> PageSlice<u64> {
     pages_of(comem, PAGES, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() })
 }
 
-fn read_all(slice: &SharedSlice<u64>) {
+fn read_all(slice: &PageSlice<u64>) {
     (0..PAGES).for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
 }
 
 /// Node 1 reads pages of node 0 after each barrier; nobody writes them.
 fn after_barriers(comem: &Comem) {
     let slice = at_node_0(comem);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for _ in 0..steps() {
             t.barrier();
             if t.node() == NodeId(1) {
@@ -45,13 +45,13 @@ fn after_barriers(comem: &Comem) {
 /// Node 1 reads pages of node 0 under a lock that node 0 had before; nobody writes them. A rendezvous is no acquire.
 fn after_locks(comem: &Comem) {
     let slice = at_node_0(comem);
-    comem.run(|t| {
+    comem.parallel(|t| {
         for _ in 0..steps() {
             for turn in 0..2 {
                 if t.node() == NodeId(turn) {
                     t.locked(LockId(1), || read_all(&slice));
                 }
-                t.try_rendezvous().expect("all meet");
+                t.rendezvous();
             }
         }
         t.barrier();
