@@ -276,7 +276,7 @@ fn give(split: impl FnOnce() -> Outcome<std::ops::Range<usize>>, low: *mut u64, 
 /// `low` and `high` point to numbers, or are null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_split(total: u64, low: *mut u64, high: *mut u64) -> c_int {
-    done(|| give(|| Ok(thread()?.share(total as usize)), low, high))
+    done(|| give(|| Ok(thread()?.split(total as usize)), low, high))
 }
 
 /// This thread's part by measured speed.
