@@ -412,6 +412,7 @@ fn programs_of_splash_that_are_not_built_are_named() {
     let output = comem(&scratch, &args);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert!(rows(&output).iter().any(|row| row.starts_with("SPLASH barnes sequential 2.00 s")), "{}", out(&output));
+    assert!(out(&output).contains("what SPLASH's own programs print is not compared"), "{}", out(&output));
     let read = |name: &str| std::fs::read_to_string(scratch.path(&format!("s/codes/apps/barnes/read.{name}"))).unwrap();
     assert!(read("2").starts_with("\n32768\n") && read("2").ends_with("\n4\n"), "{}", read("2"));
     assert!(read("alone").ends_with("\n1\n"), "{}", read("alone"));

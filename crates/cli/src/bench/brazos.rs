@@ -217,6 +217,9 @@ pub fn main(args: &BrazosArgs) -> Outcome<i32> {
     ))?;
     crate::show(&rows.text(0))?;
     crate::show(COLUMNS)?;
+    if args.splash.is_some() {
+        crate::show("what SPLASH's own programs print is not compared: bench/splash3.sh does that\n")?;
+    }
     crate::show("\n")?;
     crate::show(&reductions.text(0))?;
     crate::show(REDUCTIONS)?;
