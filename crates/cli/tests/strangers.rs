@@ -93,7 +93,7 @@ fn program() {
         eprintln!("comem: {error}");
         std::process::exit(error.exit_code());
     });
-    let array = comem.slice::<u64>(WORDS, &Default::default()).expect("a shared slice");
+    let array = comem.page_slice::<u64>(WORDS, &Default::default()).expect("a shared slice");
     comem.parallel(|t| {
         for round in 1..=ROUNDS {
             for at in t.split(WORDS) {
