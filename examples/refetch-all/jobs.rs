@@ -4,7 +4,7 @@
 use crate::counts::{costs, steps};
 use crate::matrix::{detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, RegionOptions, PageSlice};
+use comem::heap::{Homes, PageSlice, RegionOptions};
 use comem::{Comem, LockId, NodeId};
 
 const PAGES: usize = 6;

@@ -138,7 +138,7 @@ fn regions(node: &Node) -> Value {
             "faults": costs.faults.load(Relaxed),
             "fetch_us": costs.fetch_ns.load(Relaxed) / 1000,
             "pages_fetched": costs.pages_fetched.load(Relaxed),
-            "pages_owned": known.slots().map(|cell| cell.lock().table.home_pages()).sum::<u32>(),
+            "pages_owned": known.slots().map(|cell| cell.lock().table.units().home_pages()).sum::<u32>(),
             "diff_bytes": costs.diff_bytes.load(Relaxed),
             "invalidations": costs.invalidations.load(Relaxed),
             "false_sharing": false_sharing,

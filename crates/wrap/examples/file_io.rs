@@ -6,7 +6,7 @@
 //! comem run -n 2 file_io /tmp/numbers
 //! ```
 
-use comem::heap::{Homes, RegionOptions, PageSlice};
+use comem::heap::{Homes, PageSlice, RegionOptions};
 use std::fs::File;
 use std::io::{Read, Write};
 

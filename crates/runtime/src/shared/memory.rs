@@ -7,7 +7,9 @@ use comem_memory::{atomic, copy, diff};
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::atomic::{Atomic, Op};
 use comem_protocol::coherence::pages::page_table::ChunkLayout;
-use comem_protocol::coherence::pages::{ByteMarks, PAGE_BYTES, PageMemory, PageNo};
+use comem_protocol::coherence::pages::{
+    ByteMarks, OneSidedMemory, PAGE_BYTES, PageMapping, PageMemory, PageNo, PageTwins,
+};
 use comem_protocol::ids::NodeId;
 use std::io;
 use std::ops::Range;
@@ -127,7 +129,7 @@ impl ChunkMemory<'_> {
     }
 }
 
-impl PageMemory for ChunkMemory<'_> {
+impl PageMapping for ChunkMemory<'_> {
     fn notes_writes(&self) -> bool {
         self.arena.notes_writes()
     }
@@ -184,7 +186,9 @@ impl PageMemory for ChunkMemory<'_> {
         });
         words.iter().fold(0, |sum: u32, word| sum.rotate_left(7).wrapping_mul(0x9e37_79b1) ^ word)
     }
+}
 
+impl OneSidedMemory for ChunkMemory<'_> {
     fn can_offer(&self) -> bool {
         self.directory.is_some()
     }
@@ -209,28 +213,22 @@ impl PageMemory for ChunkMemory<'_> {
         self.table_of(home)?.claimant(unit).map(NodeId)
     }
 
+    fn put(&mut self, home: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, &ByteMarks)) -> Option<usize> {
+        let peer = self.peers.get(home.index())?.get()?.as_ref()?;
+        let (at, now) = (self.unit(&unit), self.pointer(unit.start));
+        let Some(twin) = self.twins.get_mut(at) else { return Some(0) };
+        let mut page = |number: usize, marks: &ByteMarks| changed(unit.start + number as PageNo, marks);
+        // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
+        unsafe { peer.memory.put(unit.start as usize * PAGE_BYTES, now, twin, &mut page) }
+    }
+}
+
+impl PageTwins for ChunkMemory<'_> {
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool) {
         let from = self.pointer(unit.start);
         // SAFETY: the unit lies within the service view; where its threads can store they fault first, and wait for
         // this step.
         unsafe { self.twins.copy_from(self.unit(&unit), from, many) };
-    }
-
-    fn install_with_twins(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], many: bool) {
-        if many && bytes.len() >= Self::bytes(&pages) {
-            let to = self.pointer(pages.start);
-            self.arena.prefault_service_view(pages.clone());
-            // SAFETY: the units lie one behind the other within the service view, and no thread can see them meanwhile;
-            // as many bytes came.
-            unsafe { self.twins.copy_run(self.units(&pages), bytes.as_ptr(), Some(to)) };
-            return;
-        }
-        let units = pages.step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
-        for (first, bytes) in units {
-            let unit = first..first + unit_pages;
-            self.install(unit.clone(), bytes);
-            self.make_twin(unit, many);
-        }
     }
 
     fn has_twin(&self, unit: Range<PageNo>) -> bool {
@@ -260,13 +258,32 @@ impl PageMemory for ChunkMemory<'_> {
         unsafe { diff::update(now, twin) }
     }
 
-    fn put(&mut self, home: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, &ByteMarks)) -> Option<usize> {
-        let peer = self.peers.get(home.index())?.get()?.as_ref()?;
-        let (at, now) = (self.unit(&unit), self.pointer(unit.start));
-        let Some(twin) = self.twins.get_mut(at) else { return Some(0) };
-        let mut page = |number: usize, marks: &ByteMarks| changed(unit.start + number as PageNo, marks);
-        // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
-        unsafe { peer.memory.put(unit.start as usize * PAGE_BYTES, now, twin, &mut page) }
+    fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]) {
+        let (at, target) = (self.unit(&unit), self.pointer(unit.start));
+        match self.twins.get_mut(at) {
+            // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
+            Some(twin) => unsafe { diff::renew(target, twin, bytes) },
+            None => unreachable!("a copy that stayed mapped has kept its twin"),
+        }
+    }
+}
+
+impl PageMemory for ChunkMemory<'_> {
+    fn install_with_twins(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], many: bool) {
+        if many && bytes.len() >= Self::bytes(&pages) {
+            let to = self.pointer(pages.start);
+            self.arena.prefault_service_view(pages.clone());
+            // SAFETY: the units lie one behind the other within the service view, and no thread can see them meanwhile;
+            // as many bytes came.
+            unsafe { self.twins.copy_run(self.units(&pages), bytes.as_ptr(), Some(to)) };
+            return;
+        }
+        let units = pages.step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
+        for (first, bytes) in units {
+            let unit = first..first + unit_pages;
+            self.install(unit.clone(), bytes);
+            self.make_twin(unit, many);
+        }
     }
 
     fn apply(&mut self, unit: Range<PageNo>, encoded: &[u8]) -> Result<(), Misbehaved> {
@@ -320,15 +337,6 @@ impl PageMemory for ChunkMemory<'_> {
         }
         change(arena, &pages, |p| arena.fill(p, bytes));
         true
-    }
-
-    fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]) {
-        let (at, target) = (self.unit(&unit), self.pointer(unit.start));
-        match self.twins.get_mut(at) {
-            // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
-            Some(twin) => unsafe { diff::renew(target, twin, bytes) },
-            None => unreachable!("a copy that stayed mapped has kept its twin"),
-        }
     }
 
     fn discard(&mut self, pages: Range<PageNo>) {

@@ -672,13 +672,13 @@ fn contents(nodes: &[Node], judge: &Judge, layout: &Layout) -> Option<String> {
     for page in (0..layout.pages()).filter(|page| !freed(page)) {
         let chunk = |n: &Node| n.pages.chunks.iter().find(|c| c.layout().first + c.layout().pages > page).cloned();
         let tables: Vec<_> = nodes.iter().filter_map(|n| chunk(n).map(|c| (n, c))).collect();
-        let homes = tables.iter().filter(|(_, c)| c.is_home(page)).count();
+        let homes = tables.iter().filter(|(_, c)| c.unit(page).is_home()).count();
         let untouched =
             (0..super::memory::PAGE_WORDS).all(|w| judge.last(page as usize * super::memory::PAGE_WORDS + w) == 0);
         if homes != 1 && !(homes == 0 && untouched) {
             return Some(format!("page {page} has {homes} homes"));
         }
-        for (node, _) in tables.iter().filter(|(_, c)| c.is_here(page)) {
+        for (node, _) in tables.iter().filter(|(_, c)| c.unit(page).is_here()) {
             for word in 0..super::memory::PAGE_WORDS {
                 let (is, last) =
                     (node.pages.memory.word(page, word), judge.last(page as usize * super::memory::PAGE_WORDS + word));

@@ -7,7 +7,7 @@ use super::node::{Node, Pages};
 use super::program::{Op, Programs};
 use comem_protocol::coherence::pages::page_table::DiffSink;
 use comem_protocol::coherence::pages::region::Region;
-use comem_protocol::coherence::pages::{PageMemory, PageNo};
+use comem_protocol::coherence::pages::{PageMapping, PageMemory, PageNo};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId};
 use comem_protocol::outbox::{Origin, Outbox, Target};
@@ -94,8 +94,8 @@ pub(super) fn remains(node: &Node) -> Option<String> {
         if chunk.may_be_dirty() {
             return Some(format!("{me}: the chunk at page {} was freed, and each close looks at it", shape.first));
         }
-        if chunk.cached_pages() > 0 {
-            return Some(format!("{me}: {} freed pages count as cached", chunk.cached_pages()));
+        if chunk.units().cached_pages() > 0 {
+            return Some(format!("{me}: {} freed pages count as cached", chunk.units().cached_pages()));
         }
     }
     None

@@ -8,7 +8,9 @@
 
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::atomic::Atomic;
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageMemory, PageNo, push_range};
+use comem_protocol::coherence::pages::{
+    OneSidedMemory, PAGE_BYTES, PageMapping, PageMemory, PageNo, PageTwins, push_range,
+};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::NodeId;
 use comem_protocol::rules::Rule;
@@ -237,40 +239,10 @@ impl Memory {
     }
 }
 
-impl PageMemory for Memory {
+impl PageMapping for Memory {
     fn sample(&mut self, unit: Range<PageNo>) -> u32 {
         self.moment();
         self.pages[unit.start as usize].words[0] as u32
-    }
-
-    fn can_offer(&self) -> bool {
-        self.offers
-    }
-
-    fn offer(&mut self, pages: Range<PageNo>) {
-        self.moment();
-        self.each(pages).iter_mut().for_each(|p| (p.offered, p.taken) = (true, false));
-    }
-
-    fn withdraw(&mut self, pages: Range<PageNo>) {
-        self.moment();
-        self.each(pages).iter_mut().for_each(|p| (p.offered, p.taken) = (false, false));
-    }
-
-    fn was_taken(&mut self, unit: PageNo) -> bool {
-        self.moment();
-        std::mem::take(&mut self.pages[unit as usize].taken)
-    }
-
-    fn claim(&mut self, home: NodeId, unit: PageNo, node: NodeId) -> Option<NodeId> {
-        self.moment();
-        let mut claims = self.claims.as_ref()?.lock().ok()?;
-        Some(*claims.entry((home, unit)).or_insert(node))
-    }
-
-    fn claimant(&mut self, home: NodeId, unit: PageNo) -> Option<NodeId> {
-        self.moment();
-        self.claims.as_ref()?.lock().ok()?.get(&(home, unit)).copied()
     }
 
     fn notes_writes(&self) -> bool {
@@ -332,7 +304,41 @@ impl PageMemory for Memory {
             }
         }
     }
+}
 
+impl OneSidedMemory for Memory {
+    fn can_offer(&self) -> bool {
+        self.offers
+    }
+
+    fn offer(&mut self, pages: Range<PageNo>) {
+        self.moment();
+        self.each(pages).iter_mut().for_each(|p| (p.offered, p.taken) = (true, false));
+    }
+
+    fn withdraw(&mut self, pages: Range<PageNo>) {
+        self.moment();
+        self.each(pages).iter_mut().for_each(|p| (p.offered, p.taken) = (false, false));
+    }
+
+    fn was_taken(&mut self, unit: PageNo) -> bool {
+        self.moment();
+        std::mem::take(&mut self.pages[unit as usize].taken)
+    }
+
+    fn claim(&mut self, home: NodeId, unit: PageNo, node: NodeId) -> Option<NodeId> {
+        self.moment();
+        let mut claims = self.claims.as_ref()?.lock().ok()?;
+        Some(*claims.entry((home, unit)).or_insert(node))
+    }
+
+    fn claimant(&mut self, home: NodeId, unit: PageNo) -> Option<NodeId> {
+        self.moment();
+        self.claims.as_ref()?.lock().ok()?.get(&(home, unit)).copied()
+    }
+}
+
+impl PageTwins for Memory {
     fn make_twin(&mut self, unit: Range<PageNo>, _many: bool) {
         self.moment();
         self.each(unit).iter_mut().for_each(|p| p.twin = Some(p.words));
@@ -381,6 +387,23 @@ impl PageMemory for Memory {
         (out.len() - before) / 12 * 8
     }
 
+    fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]) {
+        for (page, bytes) in unit.zip(bytes.chunks(PAGE_BYTES)) {
+            for (word, bytes) in (0..PAGE_WORDS).zip(bytes.chunks_exact(8)) {
+                self.moment();
+                let new = bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b));
+                let this = &mut self.pages[page as usize];
+                let twin = this.twin.as_mut().unwrap_or_else(|| panic!("page {page} has no twin to compare it with"));
+                if new != twin[word] {
+                    twin[word] = new;
+                    this.words[word] = new;
+                }
+            }
+        }
+    }
+}
+
+impl PageMemory for Memory {
     fn apply(&mut self, unit: Range<PageNo>, diff: &[u8]) -> Result<(), Misbehaved> {
         for change in diff.chunks(12) {
             let number = |r: Range<usize>| change[r].iter().fold(0, |n, b| n << 8 | u64::from(*b));
@@ -418,21 +441,6 @@ impl PageMemory for Memory {
         for (page, bytes) in self.each(pages).iter_mut().zip(bytes.chunks(PAGE_BYTES)) {
             for (word, bytes) in page.words.iter_mut().zip(bytes.chunks_exact(8)) {
                 *word = bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b));
-            }
-        }
-    }
-
-    fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]) {
-        for (page, bytes) in unit.zip(bytes.chunks(PAGE_BYTES)) {
-            for (word, bytes) in (0..PAGE_WORDS).zip(bytes.chunks_exact(8)) {
-                self.moment();
-                let new = bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b));
-                let this = &mut self.pages[page as usize];
-                let twin = this.twin.as_mut().unwrap_or_else(|| panic!("page {page} has no twin to compare it with"));
-                if new != twin[word] {
-                    twin[word] = new;
-                    this.words[word] = new;
-                }
             }
         }
     }

@@ -196,7 +196,9 @@ impl Pages {
     pub(super) fn units_of(&self, runs: &[Range<PageNo>]) -> Vec<Range<PageNo>> {
         let mut units = Vec::new();
         for page in runs.iter().flat_map(Clone::clone) {
-            units.extend(self.chunk_of(page).map(|at| self.chunks[at].unit_of(page)).filter(|unit| unit.start == page));
+            units.extend(
+                self.chunk_of(page).map(|at| self.chunks[at].units().unit_of(page)).filter(|unit| unit.start == page),
+            );
         }
         units
     }
@@ -210,7 +212,7 @@ impl Pages {
             return false;
         }
         for (page, diff) in wire::parts(diffs) {
-            let unit = self.chunk_of(page).map(|at| self.chunks[at].unit_of(page));
+            let unit = self.chunk_of(page).map(|at| self.chunks[at].units().unit_of(page));
             if unit.is_none_or(|unit| unit.start != page || self.memory.apply(unit, diff).is_err()) {
                 self.failure = Some(format!("{writer} put what is no diff of page {page}"));
             }
@@ -221,7 +223,7 @@ impl Pages {
 
     /// Whether thread `t` can use the page of its access as soon as it looks.
     pub(super) fn is_fetching(&self, page: PageNo) -> bool {
-        self.chunk_of(page).is_some_and(|at| self.chunks[at].is_fetching(page))
+        self.chunk_of(page).is_some_and(|at| self.chunks[at].unit(page).is_fetching())
     }
 
     /// Pages come that came before.
@@ -243,7 +245,7 @@ impl Pages {
         // Some faults claim and some do not; in regions of one kind none.
         let claims = self.rng.below(2) == 0 && self.layout.has_claims(access.page) && self.has_room_for_homes();
         let ahead = PrefetchPlan { claims, ..self.layout.ahead };
-        if self.chunks[at].may_need_notices(access.page) && Rule::MappedChunksAreListedFirst.on() {
+        if self.chunks[at].unit(access.page).may_need_notices() && Rule::MappedChunksAreListedFirst.on() {
             self.active.put(at);
         }
         let fault = self.with(at, |c, cx| c.fault(cx, Slot::thread(t), access.page, kind, ahead));
@@ -260,7 +262,7 @@ impl Pages {
         let ([run], Some(access)) = (runs, *self.memory.access(t)) else { return };
         let Some(at) = self.chunk_of(access.page) else { return };
         let lone = self.layout.threads == 1 || !Rule::LoneThreadsMapEarly.on();
-        if lone && !claim && self.chunks[at].unit_of(access.page) == *run {
+        if lone && !claim && self.chunks[at].units().unit_of(access.page) == *run {
             self.with(at, |chunk, cx| chunk.premap(cx, run));
         }
     }
@@ -331,7 +333,7 @@ impl Pages {
     /// Where an atomic operation on this page has to be carried out.
     pub(super) fn place_of_atomic(&mut self, page: PageNo) -> Place {
         let at = self.chunk_of(page).expect("programs use pages that there are");
-        self.chunks[at].place_of_atomic(page)
+        self.chunks[at].unit(page).place_of_atomic()
     }
 
     /// This node's copy of a page ends, and a fetch of it is void.
@@ -366,7 +368,7 @@ impl Pages {
 
     /// Gives up copies when there are too many.
     pub(super) fn evict(&mut self) {
-        let cached: u32 = self.chunks.iter().map(PageTable::cached_pages).sum();
+        let cached: u32 = self.chunks.iter().map(|table| table.units().cached_pages()).sum();
         if cached < self.layout.cache_pages {
             return;
         }

@@ -98,10 +98,9 @@ pub enum Access {
 /// Which bytes of a page changed: one bit for each. Bit `b` of word `l` stands for byte `64 l + b`.
 pub type ByteMarks = [u64; PAGE_BYTES / 64];
 
-/// This node's memory of pages. Each call is one step of real memory: between two of them other threads load and store.
-/// Ranges are whole units of one chunk.
-pub trait PageMemory {
-    /// Whether the first store to a readable page is noted silently ([`PageMemory::collect`] finds it) instead of
+/// How this node's threads see pages, and which of them they have written.
+pub trait PageMapping {
+    /// Whether the first store to a readable page is noted silently ([`PageMapping::collect`] finds it) instead of
     /// raising a fault. Then every valid copy needs a twin from the beginning.
     fn notes_writes(&self) -> bool;
     /// How many pages a home maps together, as far as others have no copies of them: where each stretch with
@@ -118,7 +117,7 @@ pub trait PageMemory {
     fn protect(&mut self, pages: Range<PageNo>);
     /// Takes the pages from the threads. What was written stays noted.
     fn unmap(&mut self, pages: Range<PageNo>);
-    /// As [`PageMemory::unmap`], for several runs.
+    /// As [`PageMapping::unmap`], for several runs.
     fn unmap_all(&mut self, runs: &[Range<PageNo>]) {
         runs.iter().for_each(|run| self.unmap(run.clone()));
     }
@@ -138,11 +137,16 @@ pub trait PageMemory {
     fn sample(&mut self, _unit: Range<PageNo>) -> u32 {
         0
     }
+}
+
+/// What nodes do in each other's memory without asking, where they can: by default they cannot.
+pub trait OneSidedMemory {
     /// Whether other nodes can copy pages out of this memory by themselves, once they are offered.
     fn can_offer(&self) -> bool {
         false
     }
-    /// From now on other nodes may copy these pages without asking; where one does, [`PageMemory::was_taken`] says so.
+    /// From now on other nodes may copy these pages without asking; where one does, [`OneSidedMemory::was_taken`] says
+    /// so.
     fn offer(&mut self, _pages: Range<PageNo>) {}
     /// Who wants these pages must ask again.
     fn withdraw(&mut self, _pages: Range<PageNo>) {}
@@ -160,6 +164,21 @@ pub trait PageMemory {
     fn claimant(&mut self, _home: NodeId, _unit: PageNo) -> Option<NodeId> {
         None
     }
+    /// Stores what differs from the twin, exact to the byte, into the memory of the unit's home on this host, and
+    /// brings the twin up to date; `changed` is told of each page that changed, and where. Gives the number of bytes
+    /// changed; `None`, and nothing done, where the home's memory cannot be written.
+    fn put(
+        &mut self,
+        _home: NodeId,
+        _unit: Range<PageNo>,
+        _changed: &mut dyn FnMut(PageNo, &ByteMarks),
+    ) -> Option<usize> {
+        None
+    }
+}
+
+/// The twins of units: what they held when they were last as their homes know them.
+pub trait PageTwins {
     /// Makes the unit's twin from what the memory holds now; it is one of `many`.
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool);
     /// Whether the unit has a twin.
@@ -175,17 +194,14 @@ pub trait PageMemory {
     fn update_twin(&mut self, unit: Range<PageNo>) -> bool {
         self.diff(unit, &mut Vec::new()) > 0
     }
-    /// Stores what differs from the twin, exact to the byte, into the memory of the unit's home on this host, and
-    /// brings the twin up to date; `changed` is told of each page that changed, and where. Gives the number of bytes
-    /// changed; `None`, and nothing done, where the home's memory cannot be written.
-    fn put(
-        &mut self,
-        _home: NodeId,
-        _unit: Range<PageNo>,
-        _changed: &mut dyn FnMut(PageNo, &ByteMarks),
-    ) -> Option<usize> {
-        None
-    }
+    /// Brings a copy up to date that stayed mapped: what in `bytes` differs from the unit's twin is stored to the unit
+    /// and to the twin, and nothing else.
+    fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]);
+}
+
+/// This node's memory of pages: its mappings, its twins, what other nodes do in it, and its bytes. Each call is one
+/// step of real memory: between two of them other threads load and store. Ranges are whole units of one chunk.
+pub trait PageMemory: PageMapping + OneSidedMemory + PageTwins {
     /// Stores the bytes that a diff changed, and no others.
     ///
     /// # Errors
@@ -198,7 +214,7 @@ pub trait PageMemory {
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>);
     /// Replaces the pages' bytes; nobody can see them meanwhile.
     fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]);
-    /// [`PageMemory::install`] and [`PageMemory::make_twin`] in one, for whole units of so many pages, which may be
+    /// [`PageMemory::install`] and [`PageTwins::make_twin`] in one, for whole units of so many pages, which may be
     /// `many`.
     fn install_with_twins(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], many: bool) {
         let units = pages.step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
@@ -208,14 +224,11 @@ pub trait PageMemory {
         }
     }
     /// Where that is one step: gives pages that have no memory here, whole units of so many pages, these bytes, makes
-    /// twins if they are wanted, and does [`PageMemory::map_read`]. They may be among `many`. `false`: nothing was
+    /// twins if they are wanted, and does [`PageMapping::map_read`]. They may be among `many`. `false`: nothing was
     /// done.
     fn fill(&mut self, _pages: Range<PageNo>, _unit_pages: u32, _bytes: &[u8], _twins: bool, _many: bool) -> bool {
         false
     }
-    /// Brings a copy up to date that stayed mapped: what in `bytes` differs from the unit's twin is stored to the unit
-    /// and to the twin, and nothing else.
-    fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]);
     /// Gives the pages' memory back: they are unmapped and nobody needs their bytes here any more.
     fn discard(&mut self, pages: Range<PageNo>);
 }

@@ -136,7 +136,7 @@ pub fn attach(
         let mut at = if state.is_freed(run.start) { run.end } else { run.start };
         while at < run.end {
             let next = state.page_table(at, &mut none, |table, cx| {
-                let unit = table.unit_of(at);
+                let unit = table.units().unit_of(at);
                 let whole = unit.start == at && unit.end <= run.end;
                 if whole && table.copy_for_token(cx, &unit, fresh, &mut bytes) {
                     runs.push(unit.clone());
@@ -200,7 +200,7 @@ pub fn detach(
         if newer.iter().any(|newer| newer.start < run.end && run.start < newer.end) {
             continue;
         }
-        let home = state.page_table(run.start, &mut none, |table, _| table.can_use_piggybacked(&run));
+        let home = state.page_table(run.start, &mut none, |table, _| table.units().can_use_piggybacked(&run));
         if let Some(home) = home.flatten() {
             pass_by(home);
             state.push_buffer(|buffer| buffer.put(home, &run, &bytes, here));
@@ -221,7 +221,7 @@ pub fn prefetch_hint(state: &mut impl PageState, section: &[Range<PageNo>]) -> P
     for run in section {
         let mut at = run.start;
         while at < run.end {
-            let looked = state.page_table(at, &mut none, |table, _| (table.unit_of(at), table.would_fetch(at)));
+            let looked = state.page_table(at, &mut none, |table, _| (table.units().unit_of(at), table.would_fetch(at)));
             let Some((unit, valid)) = looked else { break };
             at = unit.end;
             if hint.pages() + (unit.end - unit.start) > most {

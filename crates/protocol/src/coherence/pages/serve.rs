@@ -232,7 +232,7 @@ pub fn take_in<'a>(
     while !left.is_empty() {
         let done = state.listed_chunk((left.start, Listing::Mapped), out, |table, cx| {
             let part = left.start..left.end.min(table.layout().first + table.layout().pages);
-            let whole = table.unit_of(part.start).start == part.start
+            let whole = table.units().unit_of(part.start).start == part.start
                 && (part.end - part.start).is_multiple_of(table.layout().unit_pages);
             let len = (part.end - part.start) as usize * PAGE_BYTES;
             if whole {

@@ -25,7 +25,10 @@ mod write_prefetch;
 
 use super::page_table::{ChunkLayout, DiffSink, Fault, FirstTouch, PageTable, PrefetchPlan};
 use super::sync_phase::SyncPhase;
-use super::{Access, ByteMarks, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo, Tally, push_range};
+use super::{
+    Access, ByteMarks, Context, OneSidedMemory, PAGE_BYTES, PageEngine, PageMapping, PageMemory, PageNo, PageTwins,
+    Tally, push_range,
+};
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
 use crate::outbox::Outbox;
@@ -71,7 +74,7 @@ impl Recorder {
     }
 }
 
-impl PageMemory for Recorder {
+impl PageMapping for Recorder {
     fn notes_writes(&self) -> bool {
         self.notes
     }
@@ -109,6 +112,9 @@ impl PageMemory for Recorder {
     fn sample(&mut self, _unit: Range<PageNo>) -> u32 {
         self.sample
     }
+}
+
+impl OneSidedMemory for Recorder {
     fn can_offer(&self) -> bool {
         self.offers
     }
@@ -127,10 +133,16 @@ impl PageMemory for Recorder {
     fn claimant(&mut self, _: NodeId, unit: PageNo) -> Option<NodeId> {
         self.claims.get(&unit).copied()
     }
-    fn atomic(&mut self, page: PageNo, offset: usize, _: super::atomic::Atomic) -> u64 {
-        self.note(&format!("atomic {offset}"), page..page + 1);
-        7
+    fn put(&mut self, _: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, &ByteMarks)) -> Option<usize> {
+        if self.puts {
+            changed(unit.start, &[1; PAGE_BYTES / 64]);
+            self.note("put", unit);
+        }
+        self.puts.then_some(1)
     }
+}
+
+impl PageTwins for Recorder {
     fn make_twin(&mut self, unit: Range<PageNo>, _many: bool) {
         self.twins.push(unit.start);
         self.note("make_twin", unit);
@@ -156,12 +168,15 @@ impl PageMemory for Recorder {
         out.extend((!unchanged).then_some(7));
         usize::from(!unchanged)
     }
-    fn put(&mut self, _: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, &ByteMarks)) -> Option<usize> {
-        if self.puts {
-            changed(unit.start, &[1; PAGE_BYTES / 64]);
-            self.note("put", unit);
-        }
-        self.puts.then_some(1)
+    fn renew(&mut self, unit: Range<PageNo>, _bytes: &[u8]) {
+        self.note("renew", unit);
+    }
+}
+
+impl PageMemory for Recorder {
+    fn atomic(&mut self, page: PageNo, offset: usize, _: super::atomic::Atomic) -> u64 {
+        self.note(&format!("atomic {offset}"), page..page + 1);
+        7
     }
     fn apply(&mut self, unit: Range<PageNo>, _: &[u8]) -> Result<(), Misbehaved> {
         self.note("apply", unit);
@@ -179,9 +194,6 @@ impl PageMemory for Recorder {
             self.note("fill", pages);
         }
         self.fills
-    }
-    fn renew(&mut self, unit: Range<PageNo>, _bytes: &[u8]) {
-        self.note("renew", unit);
     }
     fn discard(&mut self, pages: Range<PageNo>) {
         self.note("discard", pages);

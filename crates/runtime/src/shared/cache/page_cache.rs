@@ -171,7 +171,9 @@ impl Shared {
 
     /// Whether a page of this region has its home at another node.
     pub(in crate::shared) fn is_elsewhere(&self, known: &RegionState, page: PageNo) -> bool {
-        self.views.as_ref().is_some_and(|views| known.step(views, page, |_, table, _, _| table.is_elsewhere(page)))
+        self.views
+            .as_ref()
+            .is_some_and(|views| known.step(views, page, |_, table, _, _| table.unit(page).is_elsewhere()))
     }
 
     /// Memory in units of so many pages was allocated: the bound is not less than what all threads may need of such at
@@ -249,7 +251,7 @@ fn others(table: &PageTable, spared: &[PageNo]) -> Vec<Range<PageNo>> {
     let mut runs = Vec::new();
     let here = shape.first..end;
     for page in spared.iter().filter(|page| here.contains(page)) {
-        let unit = table.unit_of(*page);
+        let unit = table.units().unit_of(*page);
         if at < unit.start {
             runs.push(at..unit.start);
         }

@@ -169,7 +169,7 @@ impl Node {
         step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> Option<R> {
         Some(known.step(shared.views.as_ref()?, page, |known, chunk, memory, marks| {
-            if chunk.may_need_notices(page) {
+            if chunk.unit(page).may_need_notices() {
                 shared.list(chunk, marks);
             }
             self.step_listed(slot, shared, known, (chunk, memory, marks), out, step)
@@ -236,7 +236,8 @@ impl Node {
         let chunks = shared.table.chunks_at(&active);
         let mut side = Outbox::new();
         collect_remote_gets(&mut self.node_pages(shared, slot, &mut side), &chunks);
-        let tells = |page| shared.table.step(views, page, |_, chunk, _, _| chunk.has_pending_notices()) == Some(true);
+        let tells =
+            |page| shared.table.step(views, page, |_, chunk, _, _| chunk.units().has_pending_notices()) == Some(true);
         let may = match shared.writes_seen(&chunks, |_, _| ()) {
             // What chunks ask for is read behind the kernel's notes here, too.
             Some(seen) => !seen.is_empty() || shared.table.chunks_at(&active).iter().any(|(_, asks)| asks.close),

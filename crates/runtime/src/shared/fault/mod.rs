@@ -318,7 +318,7 @@ impl Thread {
         let ahead = self.ahead_of(shared, known, page)?;
         let found = self.stepping(|out| {
             let step = |table: &mut PageTable, cx: &mut Context<'_>| {
-                let fetches = prefetch && table.is_elsewhere(page);
+                let fetches = prefetch && table.unit(page).is_elsewhere();
                 let ahead = if fetches { self.stream(|s| s.fetches(page, ahead)) } else { ahead };
                 (table.fault(cx, slot, page, access, ahead), ahead)
             };
@@ -457,7 +457,7 @@ impl Thread {
         let (mut fresh, mut none) = (Vec::new(), Outbox::new());
         for run in runs {
             self.home().each_chunk(shared, run, self.slot(), &mut none, |table, _, part| {
-                table.without_memory(part, &mut fresh);
+                table.units().without_memory(part, &mut fresh);
             });
         }
         // What comes in long runs gets its memory with its bytes, and what is claimed when it is mapped.
@@ -506,7 +506,7 @@ impl Thread {
 
     pub(in crate::shared) fn is_fetching(&self, page: PageNo) -> bool {
         let Some(shared) = self.home().shared() else { return false };
-        let look = |views| shared.table.step(views, page, |_, table, _, _| table.is_fetching(page));
+        let look = |views| shared.table.step(views, page, |_, table, _, _| table.unit(page).is_fetching());
         shared.views.as_ref().and_then(look) == Some(true)
     }
 
@@ -517,7 +517,7 @@ impl Thread {
     /// As [`Thread::wait_for_fetch`], of a page of this region.
     fn wait_for_fetch_of(&self, shared: &Shared, known: &RegionState, page: PageNo) -> Result<()> {
         let Some(views) = &shared.views else { return Ok(()) };
-        self.wait_while(page, || known.step(views, page, |_, table, _, _| table.is_fetching(page)))
+        self.wait_while(page, || known.step(views, page, |_, table, _, _| table.unit(page).is_fetching()))
     }
 
     fn wait_while(&self, page: PageNo, is_fetching: impl Fn() -> bool) -> Result<()> {

@@ -223,6 +223,6 @@ impl Node {
             return known.unit_if_used(index).is_none_or(|unit| unit.lock().holds(Want::Shared));
         }
         !known.has_slot(page)
-            || self.page_step(Slot::SERVICE, page, &mut none, |table, _| table.is_here(page)) == Some(true)
+            || self.page_step(Slot::SERVICE, page, &mut none, |table, _| table.unit(page).is_here()) == Some(true)
     }
 }

@@ -282,12 +282,12 @@ impl RegionState {
 
     /// Whether something of it was flushed of which no interval has told yet.
     pub(crate) fn has_flushed(&self) -> bool {
-        self.slots().any(|cell| cell.lock().table.has_flushed())
+        self.slots().any(|cell| cell.lock().table.units().has_flushed())
     }
 
     /// A page that is being fetched, if there is one.
     fn awaited(&self) -> Option<PageNo> {
-        self.slots().find_map(|cell| cell.lock().table.awaited())
+        self.slots().find_map(|cell| cell.lock().table.units().awaited())
     }
 
     /// Under `msi`: whether nothing is under way around any unit, as seen from here.

@@ -122,7 +122,7 @@ impl Thread {
         }
         let word = (page, address % PAGE_BYTES);
         loop {
-            let place = known.step(views, page, |_, table, _, _| table.place_of_atomic(page));
+            let place = known.step(views, page, |_, table, _, _| table.unit(page).place_of_atomic());
             let home = match place {
                 Place::Here => return Ok(where_it_is(address, operation)),
                 Place::Unclaimed => {

@@ -24,7 +24,10 @@ pub fn invalidate_copies<'a, E: NodeEffects>(
     let runs = entries.flat_map(|e| &e.groups).flat_map(|g| &g.runs).map(|(run, _)| run);
     each_table(node, runs, |node, parts| {
         node.diff_step((parts[0].start, Listing::AsBefore), (&mut batch, intervals), |table, cx, sink| {
-            parts.iter().filter(|part| table.has_copies(part)).for_each(|part| push_range(&mut ended, part.clone()));
+            parts
+                .iter()
+                .filter(|part| table.units().has_copies(part))
+                .for_each(|part| push_range(&mut ended, part.clone()));
             if in_place && unmapped.is_empty() {
                 table.invalidate_in_place(cx, parts, sink);
             } else if in_place {

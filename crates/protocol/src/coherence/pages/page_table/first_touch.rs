@@ -2,52 +2,74 @@
 //!
 //! A unit placed by first touch has a home by the layout of its region, which is home of nothing yet: it holds the unit
 //! in state `Unclaimed`. Whoever touches the unit *claims* it there. Where nodes share a host, the one that claims
-//! writes its number into the home's table, if nobody else's is in it, and asks nobody
-//! ([`PageMemory::claim`](crate::coherence::pages::PageMemory::claim)); else the home does so for whoever asks first.
-//! What the table says stands: the home looks there before it takes an untouched unit for its own.
+//! writes its number into the home's table, if nobody else's is in it, and asks nobody ([`OneSidedMemory::claim`]); else
+//! the home does so for whoever asks first. What the table says stands: the home looks there before it takes an
+//! untouched unit for its own.
 //!
-//! All other nodes know the layout alone, of which the flag `HOME_UNKNOWN` is a sign. They ask the home of the layout,
-//! or look into its table, and hear who it is. Whoever has heard of a home from anybody claims no more: the unit may
-//! have migrated meanwhile, and its new home's table says nothing of it.
+//! [`OneSidedMemory::claim`]: crate::coherence::pages::OneSidedMemory::claim
+//!
+//! All other nodes know the layout alone: the unit is `Unheard` of. They ask the home of the layout, or look into its
+//! table, and hear who it is. Whoever has heard of a home from anybody claims no more: the unit may have migrated
+//! meanwhile, and its new home's table says nothing of it.
 //!
 //! With [`FirstTouch::Late`] units belong to the home of the layout as long as faults claim nothing, and those behind a
 //! touched one with it.
 
-use super::{FETCH_CANCELLED, FirstTouch, HAS_COPIES, HOME_UNKNOWN, MAPPED, PageTable, PrefetchPlan, State};
+use super::home_map::map_plain;
+use super::state::{Home, UnitState};
+use super::units::Units;
+use super::{ChunkLayout, FirstTouch, PageTable, PrefetchPlan};
 use crate::coherence::pages::{Context, PageNo, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use std::ops::Range;
 
+/// Pages whose home this node became, without those that have another home now.
+#[derive(Clone, Default, Debug)]
+pub(super) struct GainedHomes {
+    pages: i64,
+    /// The region was freed: nothing counts any more.
+    is_over: bool,
+}
+
+impl GainedHomes {
+    /// Of a region that was freed before anything was gained.
+    pub(super) fn of_freed() -> GainedHomes {
+        GainedHomes { pages: 0, is_over: true }
+    }
+
+    /// This node is the home of so many units more than before: by the layout, or later.
+    pub(super) fn add(&mut self, cx: &mut Context<'_>, layout: ChunkLayout, units: i64) {
+        // Who places memory by first touch wants it where it was touched.
+        if !self.is_over && layout.first_touch != FirstTouch::Always {
+            let pages = units * i64::from(layout.unit_pages);
+            self.pages += pages;
+            cx.tally.gained += pages;
+        }
+    }
+
+    /// The region is freed.
+    pub(super) fn end(&mut self, cx: &mut Context<'_>) {
+        cx.tally.gained -= self.pages;
+        *self = GainedHomes::of_freed();
+    }
+}
+
 impl PageTable {
-    /// Whether a fault on the invalid unit claims it.
-    pub(super) fn claims(&self, unit: usize, plan: PrefetchPlan) -> bool {
-        let may = match self.layout.first_touch {
-            FirstTouch::Never => false,
-            FirstTouch::Late => plan.claims,
-            FirstTouch::Always => true,
-        };
-        may && self.is_home_unknown(unit)
-    }
-
-    fn is_home_unknown(&self, unit: usize) -> bool {
-        self.units[unit].has(HOME_UNKNOWN) || !Rule::OnlyFreshPagesAreClaimed.on()
-    }
-
     /// `node` touches the unit. If it was untouched, as far as is known here, it belongs to `node` now, or to who has
     /// claimed it before.
     pub(super) fn resolve_first_touch(&mut self, cx: &mut Context<'_>, unit: usize, node: NodeId) {
-        if self.units[unit].state != State::Unclaimed {
+        if self.units[unit].state != UnitState::Unclaimed {
             return;
         }
-        let first = self.pages(unit..unit + 1).start;
+        let layout = self.units.layout;
+        let first = self.units.pages_of(unit).start;
         let home = if Rule::ClaimsAreHeeded.on() { cx.memory.claim(cx.me, first, node) } else { None };
         let this = &mut self.units[unit];
         this.home = home.unwrap_or(node);
-        this.state = if this.home == cx.me { State::Home } else { State::Invalid };
-        this.set(HAS_COPIES, this.home == cx.me && !self.layout.write_detection);
+        this.state.settle(this.home == cx.me, layout.write_detection);
         if this.home != cx.me {
-            self.home_lost(cx);
+            self.gained.add(cx, layout, -1);
         }
     }
 
@@ -57,30 +79,11 @@ impl PageTable {
             return;
         }
         for unit in 0..self.units.len() {
-            if self.units[unit].state == State::Unclaimed {
-                let first = self.pages(unit..unit + 1).start;
+            if self.units[unit].state == UnitState::Unclaimed {
+                let first = self.units.pages_of(unit).start;
                 let claimant = cx.memory.claimant(cx.me, first).filter(|node| *node != cx.me);
                 claimant.into_iter().for_each(|node| self.resolve_first_touch(cx, unit, node));
             }
-        }
-    }
-
-    /// This node is the home of one unit more.
-    pub(super) fn home_gained(&mut self, cx: &mut Context<'_>) {
-        self.count_gained(cx, i64::from(self.layout.unit_pages));
-    }
-
-    /// Another node is the home of a unit that was this node's, by the layout or later.
-    pub(super) fn home_lost(&mut self, cx: &mut Context<'_>) {
-        self.count_gained(cx, -i64::from(self.layout.unit_pages));
-    }
-
-    fn count_gained(&mut self, cx: &mut Context<'_>, pages: i64) {
-        // Of what was freed nothing counts any more; and who places memory by first touch wants it where it was
-        // touched.
-        if !self.freed && self.layout.first_touch != FirstTouch::Always {
-            self.gained += pages;
-            cx.tally.gained += pages;
         }
     }
 
@@ -89,15 +92,14 @@ impl PageTable {
         let (me, mut at) = (cx.me, Some(unit));
         for _ in 0..plan.units.max(1) {
             let Some(next) = at.filter(|i| *i < self.units.len()) else { return };
-            if self.layout.first_touch == FirstTouch::Late {
+            if self.units.layout.first_touch == FirstTouch::Late {
                 self.resolve_first_touch(cx, next, me);
             }
-            let this = &mut self.units[next];
-            if this.state != State::Home || this.has(HAS_COPIES | MAPPED) {
+            if !self.units[next].is_plain() {
                 return;
             }
-            this.set(MAPPED, true);
-            Self::map_plain(cx, self.pages(next..next + 1));
+            self.units[next].state.touch();
+            map_plain(cx, self.units.pages_of(next));
             at = next.checked_add_signed(plan.stride);
         }
     }
@@ -114,20 +116,20 @@ impl PageTable {
         asker: NodeId,
         claims: bool,
     ) -> Vec<(Range<PageNo>, NodeId)> {
-        if !claims && self.layout.first_touch == FirstTouch::Late && !self.all_claimed {
+        if !claims && self.units.layout.first_touch == FirstTouch::Late && !self.all_claimed {
             // As if it had been this node's from the beginning, so that what follows can be offered.
             let me = cx.me;
             (0..self.units.len()).for_each(|unit| self.resolve_first_touch(cx, unit, me));
             self.all_claimed = true;
         }
         let mut moved: Vec<(Range<PageNo>, NodeId)> = Vec::new();
-        for unit in self.units_in(pages) {
-            let was_unclaimed = self.units[unit].state == State::Unclaimed;
+        for unit in self.units.within(pages) {
+            let was_unclaimed = self.units[unit].state == UnitState::Unclaimed;
             let node = if claims { asker } else { cx.me };
             self.resolve_first_touch(cx, unit, node);
-            let (at, this) = (self.pages(unit..unit + 1), &self.units[unit]);
+            let (at, this) = (self.units.pages_of(unit), &self.units[unit]);
             let home = match this.state {
-                State::Home => continue,
+                UnitState::Home(_) => continue,
                 _ if this.home == asker && !(was_unclaimed && claims) => cx.me,
                 _ => this.home,
             };
@@ -143,9 +145,9 @@ impl PageTable {
     /// settled without asking it.
     pub fn claim(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, home: NodeId, left: &mut Vec<Range<PageNo>>) {
         let mut settled: Vec<(Range<PageNo>, NodeId)> = Vec::new();
-        for unit in self.units_in(pages) {
-            let at = self.pages(unit..unit + 1);
-            let first = if self.is_home_unknown(unit) { cx.memory.claim(home, at.start, cx.me) } else { None };
+        for unit in self.units.within(pages) {
+            let at = self.units.pages_of(unit);
+            let first = if self.units.is_home_unknown(unit) { cx.memory.claim(home, at.start, cx.me) } else { None };
             match first {
                 Some(other) if other != home => match settled.last_mut() {
                     Some((run, to)) if *to == other && run.end == at.start => run.end = at.end,
@@ -163,27 +165,37 @@ impl PageTable {
             return self.on_freed(cx, &pages);
         }
         let mut mine: Vec<Range<PageNo>> = Vec::new();
-        for unit in self.units_in(&pages).filter(|unit| self.units[*unit].state == State::Fetching).collect::<Vec<_>>()
-        {
-            self.drop_stale_mapping(cx, unit);
-            self.unmap_premapped(cx, unit);
-            let at = self.pages(unit..unit + 1);
-            let this = &mut self.units[unit];
+        for unit in self.units.within(&pages).filter(|unit| self.units[*unit].is_fetching()).collect::<Vec<_>>() {
+            self.units.drop_stale_mapping(cx, unit);
+            self.units.unmap_premapped(cx, unit);
+            let at = self.units.pages_of(unit);
+            let (this, here) = (&mut self.units[unit], home == cx.me);
             this.home = home;
-            this.set(FETCH_CANCELLED | HOME_UNKNOWN, false);
-            this.state = if home == cx.me { State::Home } else { State::Invalid };
-            this.set(HAS_COPIES, home == cx.me && !self.layout.write_detection);
-            if home == cx.me && self.layout.write_detection {
-                this.set(MAPPED, true);
-                push_range(&mut mine, at);
-            }
-            if home == cx.me {
-                self.home_gained(cx);
-                cx.tally.claimed += u64::from(self.layout.unit_pages);
+            this.state.end_fetch();
+            this.state.hear_of_home();
+            if here {
+                let layout = self.units.layout;
+                self.units.become_home(cx, unit, layout.write_detection);
+                self.gained.add(cx, layout, 1);
+                cx.tally.claimed += u64::from(layout.unit_pages);
+                if layout.write_detection {
+                    push_range(&mut mine, at);
+                }
             }
         }
         // They were expected to be touched.
-        mine.into_iter().for_each(|run| Self::map_plain(cx, run));
-        self.wake_waiters(cx, &pages);
+        mine.into_iter().for_each(|run| map_plain(cx, run));
+        self.waiters.wake(cx, &self.units.within(&pages));
+    }
+}
+
+impl Units {
+    /// This node is the unit's home from now on. What it had of a copy is its memory as the home.
+    pub(super) fn become_home(&mut self, cx: &mut Context<'_>, unit: usize, mapped: bool) {
+        let (layout, this) = (self.layout, &mut self[unit]);
+        if this.state.has_memory() {
+            cx.tally.held -= i64::from(layout.unit_pages);
+        }
+        this.state = UnitState::Home(Home::new(layout.write_detection, mapped));
     }
 }

@@ -1,22 +1,12 @@
 //! A home maps its pages where they are touched, and those about to be.
 
-use super::{Access, DIRTY, Fault, FirstTouch, HAS_COPIES, MAPPED, PageTable, PrefetchPlan, State, Unit};
+use super::units::{Unit, Units};
+use super::{Access, Fault, FirstTouch, PageTable, PrefetchPlan};
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
 
 impl PageTable {
-    /// Whether a step that maps this page makes it, or may make it, one of which this node tells what it writes to it:
-    /// a copy, or a home page that others hold.
-    pub fn may_need_notices(&self, page: PageNo) -> bool {
-        let unit = &self.units[self.index(page)];
-        match unit.state {
-            State::Fetching | State::Valid => true,
-            State::Home => unit.has(HAS_COPIES),
-            State::Invalid | State::Unclaimed => false,
-        }
-    }
-
     pub(super) fn home_fault(
         &mut self,
         cx: &mut Context<'_>,
@@ -25,25 +15,24 @@ impl PageTable {
         plan: PrefetchPlan,
     ) -> Fault {
         let noted = cx.memory.notes_writes();
-        let this = &mut self.units[unit];
-        if this.has(HAS_COPIES) {
-            let pages = self.pages(unit..unit + 1);
-            let this = &mut self.units[unit];
+        let (pages, state) = (self.units.pages_of(unit), &mut self.units[unit].state);
+        let was_mapped = state.is_mapped_home();
+        if state.is_shared() {
+            state.touch();
             // A mapped page that faults under a kernel that notes writes was reclaimed: it counts as written.
-            let spurious = noted && this.has(MAPPED) && Rule::SpuriousFaultCountsAsWritten.on();
+            let spurious = noted && was_mapped && Rule::SpuriousFaultCountsAsWritten.on();
             if access == Access::Write || spurious {
-                this.set(DIRTY, !noted);
+                state.set_dirty(!noted);
                 cx.memory.map_write(pages);
             } else {
                 cx.memory.map_read(pages);
             }
-            self.units[unit].set(MAPPED, true);
-            self.map_shared_behind(cx, unit, plan);
+            self.units.map_shared_behind(cx, unit, plan);
             return Fault::Mapped;
         }
-        if this.has(MAPPED) {
-            let together = self.mapped_together(cx, unit);
-            self.map_units(cx, together);
+        if was_mapped {
+            let together = self.units.mapped_together(cx, unit);
+            self.units.map_units(cx, together);
             return Fault::Mapped;
         }
         if plan.stride != 1 {
@@ -52,44 +41,45 @@ impl PageTable {
         }
         // In proportion to what was touched just before: a scan soon maps long runs, scattered touches cost a unit
         // each. At most as many as a fetch asks for: so, to who looks at faults alone, a sequence goes on behind them.
-        let plain = |u: &Unit| u.state == State::Home && !u.has(HAS_COPIES | MAPPED);
-        let most = (self.tuning.home_map_pages / self.layout.unit_pages).max(1) as usize;
-        let before = self.units[..unit].iter().rev().take(most).take_while(|u| u.has(MAPPED)).count();
+        let most = (self.units.tuning.home_map_pages / self.units.layout.unit_pages).max(1) as usize;
+        let before = self.units[..unit].iter().rev().take(most).take_while(|u| u.state.is_mapped_home()).count();
         let end = (unit + (before * 3).clamp(1, most)).min(self.units.len());
-        if self.layout.first_touch == FirstTouch::Late {
+        if self.units.layout.first_touch == FirstTouch::Late {
             let me = cx.me;
             (unit..end).for_each(|i| self.resolve_first_touch(cx, i, me));
         }
-        let run = unit..(unit..end).take_while(|i| plain(&self.units[*i])).last().unwrap_or(unit) + 1;
-        let together = self.mapped_together(cx, unit);
-        self.map_units(cx, together.start..run.end.max(together.end));
+        let run = unit..(unit..end).take_while(|i| self.units[*i].is_plain()).last().unwrap_or(unit) + 1;
+        let together = self.units.mapped_together(cx, unit);
+        self.units.map_units(cx, together.start..run.end.max(together.end));
         Fault::Mapped
     }
+}
 
-    /// This home unit with those around it that are mapped with it, in an aligned stretch of pages.
-    fn mapped_together(&self, cx: &Context<'_>, unit: usize) -> Range<usize> {
-        let most = (cx.memory.mapped_together() / self.layout.unit_pages).max(1) as usize;
-        let start = unit - unit % most;
-        let end = (start + most).min(self.units.len());
-        let plain = |i: &usize| self.units[*i].state == State::Home && !self.units[*i].has(HAS_COPIES);
-        let before = (start..unit).rev().take_while(plain).count();
-        unit - before..unit + 1 + (unit + 1..end).take_while(plain).count()
-    }
-
+impl Units {
     fn map_units(&mut self, cx: &mut Context<'_>, units: Range<usize>) {
-        Self::map_plain(cx, self.pages(units.clone()));
-        self.units[units].iter_mut().for_each(|u| u.set(MAPPED, true));
+        map_plain(cx, self.pages(units.clone()));
+        self[units].iter_mut().for_each(|unit| _ = unit.state.touch());
     }
 
     /// Others hold copies of a home page that is touched, so its memory is there, and so is that of the pages behind it
     /// that others hold too: to map them costs little beside a fault. They are mapped protected: what is written is
     /// noted.
     fn map_shared_behind(&mut self, cx: &mut Context<'_>, unit: usize, plan: PrefetchPlan) {
-        let alike = |u: &Unit| u.state == State::Home && u.has(HAS_COPIES) && !u.has(MAPPED);
+        let alike = |u: &Unit| u.state.is_shared() && !u.state.is_mapped_home();
         for run in self.behind(unit, plan, self.tuning.home_map_shared_units, alike) {
             cx.memory.map_read(self.pages(run.clone()));
-            self.units[run].iter_mut().for_each(|u| u.set(MAPPED, true));
+            self[run].iter_mut().for_each(|unit| _ = unit.state.touch());
         }
+    }
+
+    /// This home unit with those around it that are mapped with it, in an aligned stretch of pages.
+    fn mapped_together(&self, cx: &Context<'_>, unit: usize) -> Range<usize> {
+        let most = (cx.memory.mapped_together() / self.layout.unit_pages).max(1) as usize;
+        let start = unit - unit % most;
+        let end = (start + most).min(self.len());
+        let plain = |i: &usize| self[*i].state.is_private();
+        let before = (start..unit).rev().take_while(plain).count();
+        unit - before..unit + 1 + (unit + 1..end).take_while(plain).count()
     }
 
     /// Units that are touched next if those behind `unit` are, as runs: the next ones, at most `most` of them, or those
@@ -104,15 +94,15 @@ impl PageTable {
         let (stride, in_a_row) = (plan.stride, plan.stride == 1);
         let most = if in_a_row { most } else { plan.units.saturating_sub(1) };
         let place = move |step: usize| unit.checked_add_signed(stride * step as isize);
-        let is_alike = |step: &usize| place(*step).and_then(|at| self.units.get(at)).is_some_and(alike);
+        let is_alike = |step: &usize| place(*step).and_then(|at| self.get(at)).is_some_and(alike);
         let count = (1..=most).take_while(is_alike).count();
         let (runs, len) = if in_a_row { (count.min(1), count) } else { (count, 1) };
         (1..=runs).filter_map(place).map(move |at| at..at + len)
     }
+}
 
-    /// Maps home pages of which nobody holds a copy.
-    pub(super) fn map_plain(cx: &mut Context<'_>, pages: Range<PageNo>) {
-        cx.memory.map_write(pages.clone());
-        cx.memory.untrack(pages);
-    }
+/// Maps home pages of which nobody holds a copy.
+pub(super) fn map_plain(cx: &mut Context<'_>, pages: Range<PageNo>) {
+    cx.memory.map_write(pages.clone());
+    cx.memory.untrack(pages);
 }

@@ -16,48 +16,43 @@
 //! A diff of another node ends it ([`Rule::DiffsEndComparisons`]): the page counts as written then, as one whose note
 //! was left.
 
-use super::write_predictor::{Note, WriteHistory};
-use super::{HAS_HOME_TWIN, PageTable};
+use super::state::Detection;
+use super::units::Units;
+use super::write_predictor::{Note, WriteHistory, WritePredictor};
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
 
-impl PageTable {
+impl WritePredictor {
     /// A close has found the note of a home page, one of few, that others hold: from the second time on it is compared.
     /// It is told of now in any case.
-    pub(super) fn predict_rewrite_of_few(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
-        let steady = &mut self.write_history[unit];
+    pub(super) fn predict_rewrite_of_few(&mut self, cx: &mut Context<'_>, units: &mut Units, unit: usize) -> Note {
+        let steady = &mut self.history[unit];
         if !steady.is_found_again(cx.sync_phase.epoch()) {
             return Note::Take;
         }
         steady.leave_one_of_few();
-        self.make_home_twin(cx, unit);
+        units.make_home_twin(cx, unit);
         Note::Leave
     }
 
     /// A page of which nobody held a copy, and whose note was left, is copied out for others.
-    pub(super) fn renew_home_twin(&mut self, cx: &mut Context<'_>, unit: usize) {
-        if self.write_history.get(unit).is_some_and(WriteHistory::is_one_of_few) && cx.sync_phase.is_quiet() {
-            self.make_home_twin(cx, unit);
+    pub(super) fn renew_home_twin(&self, cx: &mut Context<'_>, units: &mut Units, unit: usize) {
+        if self.history.get(unit).is_some_and(WriteHistory::is_one_of_few) && cx.sync_phase.is_quiet() {
+            units.make_home_twin(cx, unit);
         }
-    }
-
-    fn make_home_twin(&mut self, cx: &mut Context<'_>, unit: usize) {
-        self.units[unit].set(HAS_HOME_TWIN, true);
-        cx.memory.make_twin(self.pages(unit..unit + 1), false);
-        cx.tally.twins_made += 1;
     }
 
     /// A close has found the note of a page that is compared.
-    pub(super) fn predict_from_home_twin(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
+    pub(super) fn predict_from_home_twin(&mut self, cx: &mut Context<'_>, units: &mut Units, unit: usize) -> Note {
         if !cx.sync_phase.is_quiet() {
-            self.drop_home_twin(cx, unit);
+            units.drop_home_twin(cx, unit);
             return Note::Take;
         }
-        let changed = cx.memory.update_twin(self.pages(unit..unit + 1));
-        match (self.write_history[unit].keep_writable(&self.tuning, changed, 1), changed) {
+        let changed = cx.memory.update_twin(units.pages_of(unit));
+        match (self.history[unit].keep_writable(&units.tuning, changed, 1), changed) {
             (false, _) => {
-                self.drop_home_twin(cx, unit);
+                units.drop_home_twin(cx, unit);
                 Note::Take
             }
             (true, true) => Note::Leave,
@@ -65,32 +60,42 @@ impl PageTable {
         }
     }
 
-    /// The page is compared no longer: its note, if that was not taken, counts.
-    pub(super) fn drop_home_twin(&mut self, cx: &mut Context<'_>, unit: usize) {
-        if self.units[unit].has(HAS_HOME_TWIN) {
-            self.units[unit].set(HAS_HOME_TWIN, false);
-            cx.memory.drop_twin(self.pages(unit..unit + 1));
+    /// A diff is about to be applied to the unit.
+    pub(super) fn drop_home_twin_for_diff(&mut self, cx: &mut Context<'_>, units: &mut Units, unit: usize) {
+        if units[unit].state.has_home_twin() && Rule::DiffsEndComparisons.on() {
+            self.history[unit].distrust(&units.tuning);
+            units.drop_home_twin(cx, unit);
+        }
+    }
+}
+
+impl Units {
+    fn make_home_twin(&mut self, cx: &mut Context<'_>, unit: usize) {
+        if let Some(home) = self[unit].state.home_mut() {
+            home.detect(Detection::Twin);
+            cx.memory.make_twin(self.pages_of(unit), false);
+            cx.tally.twins_made += 1;
         }
     }
 
-    /// A diff is about to be applied to the unit.
-    pub(super) fn drop_home_twin_for_diff(&mut self, cx: &mut Context<'_>, unit: usize) {
-        if self.units[unit].has(HAS_HOME_TWIN) && Rule::DiffsEndComparisons.on() {
-            self.write_history[unit].distrust(&self.tuning);
-            self.drop_home_twin(cx, unit);
+    /// The page is compared no longer: its note, if that was not taken, counts.
+    pub(super) fn drop_home_twin(&mut self, cx: &mut Context<'_>, unit: usize) {
+        if let Some(home) = self[unit].state.home_mut().filter(|home| home.detection() == Some(Detection::Twin)) {
+            home.detect(Detection::Protected);
+            cx.memory.drop_twin(self.pages_of(unit));
         }
     }
 
     /// Appends the bytes of home pages, as others may see them.
     pub(super) fn copy_released(&self, cx: &mut Context<'_>, pages: Range<PageNo>, out: &mut Vec<u8>) {
-        let units = self.units_in(&pages);
-        if !self.units[units.clone()].iter().any(|unit| unit.has(HAS_HOME_TWIN)) || !Rule::ComparedPagesGoOutAsTold.on()
-        {
+        let units = self.within(&pages);
+        let has_twins = self[units.clone()].iter().any(|unit| unit.state.has_home_twin());
+        if !has_twins || !Rule::ComparedPagesGoOutAsTold.on() {
             return cx.memory.copy_out(pages, out);
         }
         for unit in units {
-            let at = self.pages(unit..unit + 1);
-            if !(self.units[unit].has(HAS_HOME_TWIN) && cx.memory.copy_twin(at.clone(), out)) {
+            let at = self.pages_of(unit);
+            if !(self[unit].state.has_home_twin() && cx.memory.copy_twin(at.clone(), out)) {
                 cx.memory.copy_out(at, out);
             }
         }

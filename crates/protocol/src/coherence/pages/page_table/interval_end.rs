@@ -1,11 +1,10 @@
 //! The end of an interval, and of an epoch: finds what was written in a chunk, flushes it and says what it was.
 
+use super::migration::let_write;
+use super::state::{CopyState, Detection, UnitState, Writers};
+use super::units::{Unit, Units};
 use super::write_predictor::Note;
-use super::{
-    ASSUMED_DIRTY, ASSUMPTION_COUNTED, ATOMIC, DIRTY, DiffSink, HAS_COPIES, HOME_DIRTY_LAST_EPOCH, INVALID_MAPPED,
-    LEFT_WRITABLE, MAPPED, NOTICE_PENDING, NOTICED_THIS_EPOCH, PROTECTED_AT_BARRIER, PageTable, REMOTE_DIRTY, RESIDENT,
-    State, Unit,
-};
+use super::{DiffSink, PageTable, part};
 use crate::coherence::pages::sync_phase::SyncPhase;
 use crate::coherence::pages::{CHUNK_PAGES, Context, GAP_LOOK, PageNo, push_range};
 use crate::ids::NodeId;
@@ -42,6 +41,35 @@ impl PendingWork {
     }
 }
 
+/// What a close, or a barrier that opens, may find in a chunk.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct CloseState {
+    /// When all notes of writes were taken the last time, in closes.
+    swept: u32,
+    /// Whether a unit may be dirty or have notices to be told, where writes are noted.
+    pub pending: bool,
+    /// The last close found nothing to do and changed nothing: the next one may find something.
+    passed_over: bool,
+    /// All that a close had to scan is untracked now: the next one may leave the chunk out for good.
+    pub all_untracked: bool,
+    /// Whether a unit may have been told of in this epoch.
+    pub may_be_noticed: bool,
+}
+
+impl CloseState {
+    /// The region was freed: the next close leaves the chunk out for good.
+    pub(super) fn end(&mut self) {
+        *self = CloseState { swept: self.swept, all_untracked: true, ..CloseState::default() };
+    }
+
+    /// Whether it is time to take the notes that say nothing. In a chunk that a close has nothing to do with, it is
+    /// done when the close comes to it: so [`PageTable::may_be_passed_over`] has a few of many chunks looked at in
+    /// each.
+    fn sweeps(self, tuning: &PageTuning, sync_phase: SyncPhase) -> bool {
+        sync_phase.total().wrapping_sub(self.swept) >= tuning.scans_before_collect
+    }
+}
+
 impl PageTable {
     /// The interval closes: flushes what was written here and appends what was, as (pages, home, still held), to
     /// `notices`.
@@ -56,74 +84,72 @@ impl PageTable {
         notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
     ) {
         if self.freed {
-            self.all_untracked = false;
+            self.close_state.all_untracked = false;
             return;
         }
-        let here = seen.map(|seen| Self::part(seen, &self.pages(0..self.units.len())));
-        self.count_written(here.unwrap_or_default());
+        let here = seen.map(|seen| part(seen, &self.units.all_pages()));
+        self.write_predictor.count_written(&self.units.tuning, here.unwrap_or_default(), self.units.all_pages());
         let nothing_seen = here.is_some_and(|here| here.is_empty());
-        if nothing_seen && !(self.pending && Rule::PassedOverHasNothingToTell.on()) && !self.sweeps(cx.sync_phase) {
-            self.passed_over = !std::mem::take(&mut self.all_untracked);
+        let state = &mut self.close_state;
+        if nothing_seen
+            && !(state.pending && Rule::PassedOverHasNothingToTell.on())
+            && !state.sweeps(&self.units.tuning, cx.sync_phase)
+        {
+            state.passed_over = !std::mem::take(&mut state.all_untracked);
             return;
         }
-        self.passed_over = false;
+        state.passed_over = false;
         self.scan_for_writes(cx, seen);
         let mut left = false;
         for unit in 0..self.units.len() {
             let this = self.units[unit];
             // Mostly few were written of many that are here.
-            if !this.has(DIRTY | NOTICE_PENDING | ASSUMED_DIRTY | ATOMIC) {
+            if !this.has_work() {
                 continue;
             }
             match this.state {
-                State::Valid if this.has(DIRTY) => {
+                UnitState::Valid(CopyState::Dirty) => {
                     if Rule::ProtectBeforeDiff.on() && !cx.memory.notes_writes() {
-                        cx.memory.protect(self.pages(unit..unit + 1));
+                        cx.memory.protect(self.units.pages_of(unit));
                     }
                     self.flush_unit(cx, unit, flush);
                     // To take the note and have the page protected again costs its close and its next writer some
                     // microseconds, a comparison that finds nothing a tenth of one.
-                    let loose = self.tuning.leave_writable
-                        && this.has(NOTICED_THIS_EPOCH)
-                        && self.units[unit].has(NOTICE_PENDING);
-                    self.units[unit].set(LEFT_WRITABLE, loose && cx.memory.notes_writes());
+                    let leaves = self.units.tuning.leave_writable;
+                    let notices = &mut self.units[unit].notices;
+                    let loose = leaves && notices.are_told() && notices.are_flushed();
+                    notices.set_left_writable(loose && cx.memory.notes_writes());
                     if !cx.memory.notes_writes() {
-                        cx.memory.drop_twin(self.pages(unit..unit + 1));
+                        cx.memory.drop_twin(self.units.pages_of(unit));
                         if !Rule::ProtectBeforeDiff.on() {
-                            cx.memory.protect(self.pages(unit..unit + 1));
+                            cx.memory.protect(self.units.pages_of(unit));
                         }
                     }
                     if !Rule::FlushedPagesStayNoted.on() {
-                        self.units[unit].set(NOTICE_PENDING, true);
+                        self.units[unit].notices.flush();
                     }
                 }
-                State::Home if this.has(HAS_COPIES) && (this.has(DIRTY) || this.has(ASSUMED_DIRTY)) => {
+                UnitState::Home(_) if this.state.is_dirty() || this.state.is_assumed_dirty() => {
                     self.close_home(cx, unit);
                 }
-                _ => left |= this.has(INVALID_MAPPED) && this.has(DIRTY),
+                _ => left |= this.state.is_dirty(),
             }
-            self.notice_atomics(unit, flush);
-            if self.units[unit].has(NOTICE_PENDING) {
-                let this = &mut self.units[unit];
-                this.set(NOTICE_PENDING, false);
-                this.set(NOTICED_THIS_EPOCH, true);
-                self.may_be_noticed = true;
-                let held = matches!(this.state, State::Valid);
-                cx.tally.notices += u64::from(self.layout.unit_pages);
-                notices.push((self.pages(unit..unit + 1), self.units[unit].home, held));
+            self.units.notice_atomics(unit, flush);
+            if self.units[unit].notices.tell() {
+                self.close_state.may_be_noticed = true;
+                let held = self.units[unit].state.is_valid();
+                cx.tally.notices += u64::from(self.units.layout.unit_pages);
+                notices.push((self.units.pages_of(unit), self.units[unit].home, held));
             }
         }
-        self.pending = left;
+        self.close_state.pending = left;
     }
 
-    /// Where writes raise faults: whether a close would find anything here.
-    pub fn has_pending_notices(&self) -> bool {
-        self.units.iter().any(|this| match this.state {
-            _ if this.has(NOTICE_PENDING | ATOMIC) => true,
-            State::Valid => this.has(DIRTY),
-            State::Home => this.has(HAS_COPIES) && this.has(DIRTY | ASSUMED_DIRTY),
-            _ => this.has(INVALID_MAPPED) && this.has(DIRTY),
-        })
+    /// Whether an interval's close may find something here.
+    pub fn may_be_dirty(&self) -> bool {
+        let CloseState { passed_over, pending, may_be_noticed, .. } = self.close_state;
+        let may = |unit: &Unit| unit.state.is_tracked() || unit.state.is_offered() || unit.notices.are_flushed();
+        passed_over || pending || may_be_noticed || self.units.iter().any(may)
     }
 
     /// Whether a close in which no write to this chunk was seen may leave it out: it would find nothing. Now and then
@@ -136,30 +162,30 @@ impl PageTable {
 
     /// What the chunk has to be asked for.
     pub fn pending_work(&self) -> PendingWork {
-        PendingWork { close: self.pending || self.all_untracked, open: self.may_be_noticed, gets: self.offered > 0 }
+        let CloseState { pending, all_untracked, may_be_noticed, .. } = self.close_state;
+        PendingWork { close: pending || all_untracked, open: may_be_noticed, gets: !self.offers.is_empty() }
     }
 
     fn close_home(&mut self, cx: &mut Context<'_>, unit: usize) {
-        let this = self.units[unit];
-        let (presumed, again) = (
-            this.has(ASSUMED_DIRTY) && !this.has(ASSUMPTION_COUNTED),
-            this.has(ASSUMED_DIRTY) && this.has(ASSUMPTION_COUNTED),
-        );
-        if !cx.memory.notes_writes() && !presumed {
-            cx.memory.protect(self.pages(unit..unit + 1));
-        }
+        let pages = self.units.pages_of(unit);
         let this = &mut self.units[unit];
-        this.set(DIRTY | REMOTE_DIRTY, false);
-        this.set(NOTICED_THIS_EPOCH, true);
-        if again {
-            this.set(ASSUMED_DIRTY | HOME_DIRTY_LAST_EPOCH, false);
+        this.state.set_dirty(false);
+        let Some(home) = this.state.home_mut() else { return };
+        let assumed = home.detection() == Some(Detection::Assumed);
+        if !cx.memory.notes_writes() && !assumed {
+            cx.memory.protect(pages);
         }
-        this.set(ASSUMPTION_COUNTED, presumed);
-        self.may_be_noticed = true;
-        if Rule::HomeWritesMakeNotices.on() {
-            this.set(NOTICE_PENDING, true);
-            cx.tally.home_notices += u64::from(self.layout.unit_pages);
+        home.writers.home_tells();
+        if assumed {
+            home.detect(Detection::Counted);
+        } else if home.detection() == Some(Detection::Counted) {
+            home.detect(Detection::Protected);
+            home.writers = Writers::Nobody;
         }
+        let tells = Rule::HomeWritesMakeNotices.on();
+        this.notices.tell_of_home(tells);
+        self.close_state.may_be_noticed = true;
+        cx.tally.home_notices += u64::from(if tells { self.units.layout.unit_pages } else { 0 });
     }
 
     /// Looks where something can have been written: copies, and home pages that others hold.
@@ -168,22 +194,23 @@ impl PageTable {
             return;
         }
         // What is not mapped has nothing to be collected, so one look goes over it.
-        let absent = |u: &Unit| matches!(u.state, State::Invalid | State::Fetching);
+        let absent = |unit: &Unit| unit.state.is_absent() || unit.is_fetching();
         let mut look: Option<Range<usize>> = None;
         let mut at = 0;
-        while let Some(unit) = self.next_to_scan(at, seen) {
+        while let Some(unit) = self.units.next_to_scan(at, seen) {
             at = unit + 1;
             let this = &mut self.units[unit];
-            if seen.is_some() && this.state == State::Valid && this.has(LEFT_WRITABLE) {
-                this.set(DIRTY, true);
+            if seen.is_some() && this.state.is_valid() && this.notices.is_left_writable() {
+                this.state.set_dirty(true);
                 continue;
             }
-            let note = if seen.is_some() { self.predict_rewrite(cx, unit) } else { Note::Take };
+            let (units, writes) = (&mut self.units, &mut self.write_predictor);
+            let note = if seen.is_some() { writes.predict_rewrite(cx, units, unit) } else { Note::Take };
             if note != Note::Take {
-                self.units[unit].set(DIRTY, note == Note::Leave);
+                units[unit].state.set_dirty(note == Note::Leave);
                 continue;
             }
-            let joins = |i: usize| absent(&self.units[i]) || (Self::is_tracked(&self.units[i]) && !self.is_left(i));
+            let joins = |i: usize| absent(&units[i]) || (units[i].state.is_tracked() && !writes.is_left(i));
             let joined = look.as_ref().is_some_and(|look| (look.end..unit).all(joins));
             match look.as_mut().filter(|_| joined) {
                 Some(look) => look.end = unit + 1,
@@ -202,81 +229,70 @@ impl PageTable {
         }
     }
 
-    /// The first unit from `at` on whose notes count, among those that `seen` (in order) names if it is given.
-    fn next_to_scan(&self, at: usize, seen: Option<&[Range<PageNo>]>) -> Option<usize> {
-        let tracked = |units: Range<usize>| units.into_iter().find(|i| Self::is_tracked(&self.units[*i]));
-        let Some(seen) = seen else { return tracked(at..self.units.len()) };
-        Self::part(seen, &self.pages(at..self.units.len())).iter().find_map(|run| {
-            let units = self.units_in(run);
-            tracked(units.start.max(at)..units.end)
-        })
-    }
-
     /// Whoever reads the kernel's notes meets those too that say nothing: of home pages that nobody else holds, and of
     /// pages that are not mapped. They are there at every look at what lies around them, until they are taken, which
     /// costs the page's next writer as much as some hundred looks cost those who close intervals: a look costs 5 to 8
     /// ns a page, the next write to a protected page 1.1 us. So they are taken after as many looks
     /// (`scans_before_collect`).
     fn sweep(&mut self, cx: &mut Context<'_>) {
-        if !self.sweeps(cx.sync_phase) {
+        if !self.close_state.sweeps(&self.units.tuning, cx.sync_phase) {
             return;
         }
-        self.swept = cx.sync_phase.total();
-        let most = (GAP_LOOK / self.layout.unit_pages) as usize;
+        self.close_state.swept = cx.sync_phase.total();
+        let most = (GAP_LOOK / self.units.layout.unit_pages) as usize;
         let mut at = 0;
         while at < self.units.len() {
-            let untracked = self.units[at..].iter().take_while(|u| !Self::is_tracked(u)).count();
+            let untracked = self.units[at..].iter().take_while(|unit| !unit.state.is_tracked()).count();
             let run = at..at + untracked;
-            if untracked < most && self.units[run.clone()].iter().any(|u| u.has(MAPPED | RESIDENT)) {
+            let is_used = |unit: &Unit| unit.state.is_mapped_home() || unit.state.has_memory();
+            if untracked < most && self.units[run.clone()].iter().any(is_used) {
                 self.collect(cx, run.clone());
             }
-            at = run.end + self.units[run.end..].iter().take_while(|u| Self::is_tracked(u)).count();
+            at = run.end + self.units[run.end..].iter().take_while(|unit| unit.state.is_tracked()).count();
         }
-    }
-
-    /// Whether it is time for that. In a chunk that a close has nothing to do with, it is done when the close comes to
-    /// it: so [`PageTable::may_be_passed_over`] has a few of many chunks looked at in each.
-    fn sweeps(&self, sync_phase: SyncPhase) -> bool {
-        sync_phase.total().wrapping_sub(self.swept) >= self.tuning.scans_before_collect
-    }
-
-    /// The runs among `seen` (in order) that touch `pages`.
-    pub(super) fn part<'a>(seen: &'a [Range<PageNo>], pages: &Range<PageNo>) -> &'a [Range<PageNo>] {
-        let here = &seen[seen.partition_point(|run| run.end <= pages.start)..];
-        &here[..here.partition_point(|run| run.start < pages.end)]
     }
 
     /// A barrier has opened and every node knows every notice: nobody holds a copy of what was written here.
     pub fn open(&mut self, cx: &mut Context<'_>) {
-        if !std::mem::take(&mut self.may_be_noticed) {
+        if !std::mem::take(&mut self.close_state.may_be_noticed) {
             return;
         }
         // Copies taken since the last close are as good as those that were asked for since.
         self.collect_remote_gets(cx);
         let mut writable: Vec<Range<PageNo>> = Vec::new();
         for unit in 0..self.units.len() {
-            let pages = self.pages(unit..unit + 1);
             let this = &mut self.units[unit];
-            this.set(ASSUMPTION_COUNTED, false);
-            if !this.has(NOTICED_THIS_EPOCH) {
+            if let Some(home) = this.state.home_mut().filter(|home| home.detection() == Some(Detection::Counted)) {
+                home.detect(Detection::Assumed);
+            }
+            if !this.notices.end_epoch() {
                 continue;
             }
-            this.set(NOTICED_THIS_EPOCH | ASSUMED_DIRTY | LEFT_WRITABLE, false);
-            if this.state != State::Home {
-                continue;
-            }
-            this.set(HOME_DIRTY_LAST_EPOCH, true);
-            this.set(REMOTE_DIRTY, false);
-            if self.layout.write_detection {
+            let Some(home) = this.state.home_mut() else { continue };
+            home.writers = Writers::Home;
+            if self.units.layout.write_detection {
+                self.units.drop_home_twin(cx, unit);
+                let pages = self.units.pages_of(unit);
+                let Some(home) = self.units[unit].state.home_mut() else { continue };
                 // As this was shared, the close has taken its note and protected it, or found it protected.
-                this.set(PROTECTED_AT_BARRIER, this.has(HAS_COPIES) && this.has(MAPPED) && cx.memory.notes_writes());
-                this.set(HAS_COPIES, false);
-                if this.has(MAPPED) {
+                home.unshare(cx.memory.notes_writes());
+                if home.is_mapped() {
                     push_range(&mut writable, pages);
                 }
-                self.drop_home_twin(cx, unit);
             }
         }
-        writable.into_iter().for_each(|run| Self::let_write(cx, run));
+        writable.into_iter().for_each(|run| let_write(cx, run));
+    }
+}
+
+impl Units {
+    /// The first unit from `at` on whose notes count, among those that `seen` (in order) names if it is given.
+    fn next_to_scan(&self, at: usize, seen: Option<&[Range<PageNo>]>) -> Option<usize> {
+        let tracked = |units: Range<usize>| units.into_iter().find(|i| self[*i].state.is_tracked());
+        let Some(seen) = seen else { return tracked(at..self.len()) };
+        part(seen, &self.pages(at..self.len())).iter().find_map(|run| {
+            let units = self.within(run);
+            tracked(units.start.max(at)..units.end)
+        })
     }
 }

@@ -1,12 +1,10 @@
 //! Homes that move: a page's only writer of an epoch becomes its home.
 
-use super::{
-    FETCH_CANCELLED, HAS_COPIES, HOME_DIRTY_LAST_EPOCH, HOME_UNKNOWN, INVALID_MAPPED, MAPPED, OFFERED, PageTable,
-    RESIDENT, State, UNTRACKED,
-};
+use super::PageTable;
+use super::state::{CopyState, Memory, UnitState, Writers};
+use super::units::Units;
 use crate::coherence::pages::{Context, PageNo, push_range};
 use crate::ids::NodeId;
-use crate::rules::Rule;
 use std::ops::Range;
 
 impl PageTable {
@@ -18,67 +16,62 @@ impl PageTable {
         }
         let mut gone: Vec<Range<PageNo>> = Vec::new();
         let mut mine: Vec<Range<PageNo>> = Vec::new();
-        for unit in self.units_in(pages) {
-            let at = self.pages(unit..unit + 1);
-            if self.units[unit].has(INVALID_MAPPED) {
-                self.drop_stale_mapping(cx, unit);
-            }
-            self.forget_readers(unit);
-            self.forget_note(unit);
-            let this = &mut self.units[unit];
-            this.set(HOME_UNKNOWN, false);
-            let was_home = this.state == State::Home;
-            if this.has(OFFERED) {
-                this.set(OFFERED, false);
-                self.offered -= 1;
-                if Rule::MovedPagesAreWithdrawn.on() {
-                    cx.memory.withdraw(at.clone());
-                }
-            }
+        for unit in self.units.within(pages) {
+            let at = self.units.pages_of(unit);
+            self.units.drop_stale_mapping(cx, unit);
+            self.push_predictor.forget(unit);
+            self.write_predictor.forget_note(unit);
+            self.offers.end(cx, &mut self.units, unit);
+            let (layout, this) = (self.units.layout, &mut self.units[unit]);
             this.home = writer;
-            if writer == cx.me {
-                this.state = State::Home;
-                if this.has(RESIDENT) {
-                    cx.tally.held -= i64::from(self.layout.unit_pages);
+            this.state.hear_of_home();
+            let was_home = this.is_home();
+            match &mut this.state {
+                _ if writer == cx.me => {
+                    self.units.become_home_of_written(cx, unit);
+                    cx.tally.migrations += 1;
+                    if layout.write_detection {
+                        push_range(&mut mine, at);
+                    }
+                    if !was_home {
+                        self.gained.add(cx, layout, 1);
+                    }
                 }
-                let mapped = if this.has(UNTRACKED) { 0 } else { MAPPED };
-                this.flags = mapped | HOME_DIRTY_LAST_EPOCH | if self.layout.write_detection { 0 } else { HAS_COPIES };
-                cx.memory.drop_twin(at.clone());
-                cx.tally.migrations += 1;
-                if self.layout.write_detection {
-                    push_range(&mut mine, at);
+                UnitState::Home(_) | UnitState::Valid(_) => {
+                    // A copy that was fetched after the writer's notice had come is up to date, but its new home does
+                    // not know of it.
+                    this.reset(UnitState::Invalid(if was_home { Memory::None } else { Memory::Kept }));
+                    cx.memory.drop_twin(at.clone());
+                    push_range(&mut gone, at);
+                    if was_home {
+                        self.gained.add(cx, layout, -1);
+                    }
                 }
-                if !was_home {
-                    self.home_gained(cx);
+                UnitState::Fetching(fetch) => fetch.cancelled = true,
+                UnitState::Unclaimed => {
+                    // Another node had claimed it and this one has not heard of it.
+                    this.state.settle(false, layout.write_detection);
+                    self.gained.add(cx, layout, -1);
                 }
-            } else if was_home || this.state == State::Valid {
-                // A copy that was fetched after the writer's notice had come is up to date, but its new home does not
-                // know of it.
-                this.state = State::Invalid;
-                this.flags &= RESIDENT;
-                cx.memory.drop_twin(at.clone());
-                push_range(&mut gone, at);
-                if was_home {
-                    self.home_lost(cx);
-                }
-            } else if this.state == State::Fetching {
-                this.set(FETCH_CANCELLED, true);
-            } else if this.state == State::Unclaimed {
-                // Another node had claimed it and this one has not heard of it.
-                this.state = State::Invalid;
-                self.home_lost(cx);
+                UnitState::Invalid(_) | UnitState::Stale(_) => {}
             }
         }
-        mine.into_iter().for_each(|run| Self::let_write(cx, run));
-        gone.into_iter().for_each(|run| self.leave_memory(cx, run));
+        mine.into_iter().for_each(|run| let_write(cx, run));
+        gone.into_iter().for_each(|run| self.units.leave_memory(cx, run));
     }
+}
 
-    /// Nobody holds copies of these mapped home pages any more: they may be written without anybody being told.
-    pub(super) fn let_write(cx: &mut Context<'_>, pages: Range<PageNo>) {
-        if !cx.memory.notes_writes() {
-            cx.memory.map_write(pages.clone());
+impl Units {
+    /// This node alone has written the unit, and holds it: it is the home from now on.
+    fn become_home_of_written(&mut self, cx: &mut Context<'_>, unit: usize) {
+        let mapped = self[unit].state != UnitState::Valid(CopyState::Untracked);
+        self.become_home(cx, unit, mapped);
+        let this = &mut self[unit];
+        this.reset(this.state);
+        if let Some(home) = this.state.home_mut() {
+            home.writers = Writers::Home;
         }
-        cx.memory.untrack(pages);
+        cx.memory.drop_twin(self.pages_of(unit));
     }
 
     /// Pages of which this node has nothing any more. Their memory is given back in long runs; a few pages keep theirs
@@ -87,16 +80,23 @@ impl PageTable {
         cx.memory.unmap(run.clone());
         cx.memory.untrack(run.clone());
         let keep = run.end - run.start <= self.tuning.keep_memory_pages;
-        for unit in self.units_in(&run) {
-            let this = &mut self.units[unit];
-            if this.has(RESIDENT) != keep {
-                let pages = i64::from(self.layout.unit_pages);
+        for unit in self.within(&run) {
+            let (pages, this) = (i64::from(self.layout.unit_pages), &mut self[unit]);
+            if this.state.has_memory() != keep {
                 cx.tally.held += if keep { pages } else { -pages };
-                this.set(RESIDENT, keep);
             }
+            this.state = UnitState::Invalid(if keep { Memory::Kept } else { Memory::None });
         }
         if !keep {
             cx.memory.discard(run);
         }
     }
+}
+
+/// Nobody holds copies of these mapped home pages any more: they may be written without anybody being told.
+pub(super) fn let_write(cx: &mut Context<'_>, pages: Range<PageNo>) {
+    if !cx.memory.notes_writes() {
+        cx.memory.map_write(pages.clone());
+    }
+    cx.memory.untrack(pages);
 }

@@ -19,7 +19,11 @@
 //! after one question less, and as many new readers are remembered. Not where homes presume that pages are written: of
 //! those some are told of that were not.
 
-use super::{HOME_DIRTY_LAST_EPOCH, NOTICED_THIS_EPOCH, PageTable, REMOTE_DIRTY, State};
+use super::PageTable;
+use super::small_lists::SmallLists;
+use super::state::Writers;
+use super::units::Units;
+use super::write_predictor::WritePredictor;
 use crate::coherence::pages::push::Pushes;
 use crate::coherence::pages::{Context, PageNo, is_over};
 use crate::ids::NodeId;
@@ -34,7 +38,7 @@ fn unused_max(tuning: &PageTuning) -> u8 {
 
 /// A node that asks for a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Reader {
+struct Reader {
     node: NodeId,
     /// It has asked since the home's writes were last told of.
     asked: bool,
@@ -82,30 +86,51 @@ impl Reader {
     }
 }
 
+/// Who reads what is written in a chunk of home pages.
+#[derive(Clone, Default, Debug)]
+pub(super) struct PushPredictor {
+    readers: SmallLists<Reader>,
+    /// How often units were sent in vain of late.
+    unused_pushes: u8,
+}
+
 impl PageTable {
     /// A node in `epoch` has asked for these pages, and gets their bytes.
     pub fn note_reader(&mut self, runs: &[Range<PageNo>], node: NodeId, epoch: u32) {
-        if !self.tuning.push {
-            return;
+        if self.units.tuning.push {
+            self.push_predictor.note_reader(&self.units, runs, node, epoch);
         }
-        let tuning = self.tuning;
-        let units: SmallVec<[Range<usize>; 2]> = runs.iter().map(|run| self.units_in(run)).collect();
+    }
+
+    /// A reader says that these pages were sent in vain.
+    pub fn on_unused(&mut self, pages: &Range<PageNo>, node: NodeId) {
+        self.push_predictor.on_unused(&self.units.tuning, self.units.within(pages), node);
+    }
+
+    /// This node arrives at the barrier that ends `epoch`, and has told of what it wrote: whom to send which units.
+    pub fn pushes(&mut self, cx: &Context<'_>, epoch: u32, pushes: &mut Pushes) {
+        if self.close_state.may_be_noticed {
+            self.push_predictor.pushes(cx, (&self.units, &self.write_predictor), epoch, pushes);
+        }
+    }
+}
+
+impl PushPredictor {
+    fn note_reader(&mut self, table: &Units, runs: &[Range<PageNo>], node: NodeId, epoch: u32) {
+        let tuning = &table.tuning;
+        let units: SmallVec<[Range<usize>; 2]> = runs.iter().map(|run| table.within(run)).collect();
         // What is asked for beside it may be of no use.
         let alone = units.iter().map(ExactSizeIterator::len).sum::<usize>() == 1;
         for unit in units.into_iter().flatten() {
-            if self.units[unit].state != State::Home {
-                continue;
-            }
-            let (hot, new) = (
-                self.units[unit].has(HOME_DIRTY_LAST_EPOCH),
-                tuning.push_new_readers && alone && !self.units[unit].has(HOME_DIRTY_LAST_EPOCH | REMOTE_DIRTY),
-            );
+            let Some(home) = table[unit].state.home() else { continue };
+            let hot = home.writers.home_wrote_last_epoch();
+            let new = tuning.push_new_readers && alone && home.writers == Writers::Nobody;
             if let Some(reader) = self.readers.find(unit, |r| r.node == node) {
                 // A question of before says nothing of what was sent since.
-                let late = reader.pushed.is_some_and(|sent| is_over(sent, epoch)) && reader.was_no_use(&tuning);
+                let late = reader.pushed.is_some_and(|sent| is_over(sent, epoch)) && reader.was_no_use(tuning);
                 reader.asked = true;
                 if late {
-                    self.count_unused_push();
+                    self.count_unused(tuning);
                 }
             } else if (hot || new && self.readers.len() < tuning.push_early_units_max)
                 && self.readers.of(unit).count() < tuning.push_readers_max
@@ -115,37 +140,41 @@ impl PageTable {
         }
     }
 
-    /// A reader says that these pages were sent in vain.
-    pub fn on_unused(&mut self, pages: &Range<PageNo>, node: NodeId) {
-        for unit in self.units_in(pages) {
+    fn on_unused(&mut self, tuning: &PageTuning, units: Range<usize>, node: NodeId) {
+        for unit in units {
             let reader = self.readers.find(unit, |r| r.node == node);
-            if reader.is_some_and(|reader| reader.was_no_use(&self.tuning)) {
-                self.count_unused_push();
+            if reader.is_some_and(|reader| reader.was_no_use(tuning)) {
+                self.count_unused(tuning);
             }
         }
     }
 
-    fn count_unused_push(&mut self) {
-        let most = unused_max(&self.tuning);
-        self.unused_pushes = self.unused_pushes.saturating_add(self.tuning.push_unused_weight).min(most);
+    fn count_unused(&mut self, tuning: &PageTuning) {
+        self.unused_pushes = self.unused_pushes.saturating_add(tuning.push_unused_weight).min(unused_max(tuning));
     }
 
-    /// This node arrives at the barrier that ends `epoch`, and has told of what it wrote: whom to send which units.
-    pub fn pushes(&mut self, cx: &Context<'_>, epoch: u32, pushes: &mut Pushes) {
-        if !self.may_be_noticed || self.readers.is_empty() {
+    fn pushes(
+        &mut self,
+        cx: &Context<'_>,
+        (units, writes): (&Units, &WritePredictor),
+        epoch: u32,
+        pushes: &mut Pushes,
+    ) {
+        if self.readers.is_empty() {
             return;
         }
-        let first = self.layout.first;
-        let tuning = self.tuning;
+        let first = units.layout.first;
+        let tuning = &units.tuning;
         let least = (tuning.push_after << (self.unused_pushes / tuning.push_unused_step)).min(tuning.push_after_max);
         let is_sure = least == tuning.push_after && cx.sync_phase.is_quiet() && cx.memory.notes_writes();
         let mut soon = if is_sure && least > 1 { tuning.push_early_units_max } else { 0 };
         let mut used = 0;
         let mut readers = std::mem::take(&mut self.readers);
         for unit in readers.units() {
-            if self.units[unit].state != State::Home {
+            let told = units[unit].notices.are_told();
+            if !units[unit].is_home() {
                 readers.remove(unit);
-            } else if self.units[unit].has(NOTICED_THIS_EPOCH) && self.notice_was_spurious(unit) {
+            } else if told && writes.notice_was_spurious(unit) {
                 // Who reads it when it was written does not want it now, but the next time.
                 readers.retain(unit, |reader| {
                     let sent = reader.pushed.take().is_some();
@@ -153,13 +182,13 @@ impl PageTable {
                     reader.asked |= sent;
                     true
                 });
-            } else if self.units[unit].has(NOTICED_THIS_EPOCH) {
+            } else if told {
                 readers.retain(unit, |reader| {
                     used += usize::from(reader.pushed.is_some());
                     let early = soon > 0;
                     let stays = reader.on_notice(epoch, least, early);
                     soon -= usize::from(early && reader.pushed.is_some() && reader.row < least);
-                    if stays && reader.pushed.is_some() && !pushes.add(reader.node, first, self.pages(unit..unit + 1)) {
+                    if stays && reader.pushed.is_some() && !pushes.add(reader.node, first, units.pages_of(unit)) {
                         reader.pushed = None;
                     }
                     stays
@@ -171,9 +200,14 @@ impl PageTable {
     }
 
     /// What was known of a unit's readers counts no more.
-    pub(super) fn forget_readers(&mut self, unit: usize) {
+    pub(super) fn forget(&mut self, unit: usize) {
         if !self.readers.is_empty() {
             self.readers.remove(unit);
         }
+    }
+
+    /// The memory is freed.
+    pub(super) fn forget_all(&mut self) {
+        self.readers.clear();
     }
 }

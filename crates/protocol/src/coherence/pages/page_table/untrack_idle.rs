@@ -8,10 +8,9 @@
 //! The order matters: the page is taken away first, and then looked at ([`Rule::AsideLooksAfterUnmap`]). What was
 //! written up to then is mapped again, noted as written.
 
-use super::{
-    ASSUMED_DIRTY, Access, DIRTY, HAS_COPIES, HAS_HOME_TWIN, INVALID_MAPPED, LEFT_WRITABLE, MAPPED, NOTICE_PENDING,
-    PageTable, PrefetchPlan, State, UNTRACKED, Unit,
-};
+use super::state::{CopyState, UnitState};
+use super::units::{Unit, Units};
+use super::{Access, PageTable, PrefetchPlan, part};
 use crate::coherence::pages::{Context, PageNo, push_range};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -19,21 +18,15 @@ use std::ops::Range;
 impl PageTable {
     /// Untracks what of `pages` was not written, where the kernel notes writes.
     pub fn untrack_idle(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
-        if !self.tuning.untrack_idle || !cx.memory.notes_writes() || self.freed {
+        if !self.units.tuning.untrack_idle || !cx.memory.notes_writes() || self.freed {
             return;
         }
         let mut runs: Vec<Range<PageNo>> = Vec::new();
-        for unit in self.units_in(pages).filter(|unit| Self::may_be_untracked(&self.units[*unit])) {
-            push_range(&mut runs, self.pages(unit..unit + 1));
+        for unit in self.units.within(pages).filter(|unit| self.units[*unit].may_be_untracked()) {
+            push_range(&mut runs, self.units.pages_of(unit));
         }
         runs.into_iter().for_each(|run| self.untrack_run(cx, &run));
-        self.all_untracked = !self.units.iter().any(Self::is_tracked);
-    }
-
-    fn may_be_untracked(unit: &Unit) -> bool {
-        let busy = DIRTY | NOTICE_PENDING | LEFT_WRITABLE | INVALID_MAPPED | ASSUMED_DIRTY | UNTRACKED | HAS_HOME_TWIN;
-        !unit.has(busy)
-            && (unit.state == State::Valid || unit.state == State::Home && unit.has(HAS_COPIES) && unit.has(MAPPED))
+        self.close_state.all_untracked = !self.units.iter().any(|unit| unit.state.is_tracked());
     }
 
     fn untrack_run(&mut self, cx: &mut Context<'_>, run: &Range<PageNo>) {
@@ -46,27 +39,31 @@ impl PageTable {
             cx.memory.written(run.clone(), &mut written);
             cx.memory.unmap(run.clone());
         }
-        for unit in self.units_in(run) {
-            let at = self.pages(unit..unit + 1);
-            if !Self::part(&written, &at).is_empty() {
+        for unit in self.units.within(run) {
+            let at = self.units.pages_of(unit);
+            if !part(&written, &at).is_empty() {
                 cx.memory.map_write(at);
                 continue;
             }
-            let this = &mut self.units[unit];
-            match this.state {
-                State::Home => this.set(MAPPED, false),
-                _ => this.set(UNTRACKED, true),
-            }
+            self.units[unit].state.untrack();
             cx.tally.laid_aside += u64::from(at.end - at.start);
             cx.memory.untrack(at);
         }
         self.written = written;
     }
+}
 
+impl Unit {
+    fn may_be_untracked(&self) -> bool {
+        !self.notices.are_flushed() && !self.notices.is_left_writable() && self.state.may_be_untracked()
+    }
+}
+
+impl Units {
     /// An untracked copy is touched: it is mapped again with those behind it, which are clean, for nobody could write
     /// to them.
     pub(super) fn remap(&mut self, cx: &mut Context<'_>, unit: usize, access: Access, plan: PrefetchPlan) {
-        let lies = |u: &Unit| u.state == State::Valid && u.has(UNTRACKED);
+        let lies = |u: &Unit| u.state == UnitState::Valid(CopyState::Untracked);
         let mut behind = self.behind(unit, plan, self.tuning.remap_units_max - 1, lies);
         let joined = if access == Access::Read && plan.stride == 1 { behind.next() } else { None };
         let first = unit..joined.map_or(unit + 1, |next| next.end);
@@ -74,9 +71,9 @@ impl PageTable {
             Access::Read => cx.memory.map_read(self.pages(first.clone())),
             Access::Write => cx.memory.map_write(self.pages(first.clone())),
         }
-        self.units[first].iter_mut().for_each(|u| u.set(UNTRACKED, false));
+        self[first].iter_mut().for_each(|unit| _ = unit.state.touch());
         for run in behind {
-            self.units[run.clone()].iter_mut().for_each(|u| u.set(UNTRACKED, false));
+            self[run.clone()].iter_mut().for_each(|unit| _ = unit.state.touch());
             cx.memory.map_read(self.pages(run));
         }
     }

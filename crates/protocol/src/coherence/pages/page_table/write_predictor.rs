@@ -27,7 +27,7 @@
 //! is written still before the note is left again. An epoch with a second close has locks in it, each of whose releases
 //! would tell of the page again: there no notes are left for a long time.
 
-use super::{HAS_HOME_TWIN, NOTICED_THIS_EPOCH, PageTable, REMOTE_DIRTY, State};
+use super::units::Units;
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use crate::tuning::PageTuning;
@@ -115,50 +115,58 @@ pub(super) enum Note {
     PassOver,
 }
 
-impl PageTable {
-    /// An interval ends: how much was written here.
-    pub(super) fn count_written(&mut self, here: &[Range<PageNo>]) {
-        let all = self.pages(0..self.units.len());
+/// Which pages of a chunk are written again and again.
+#[derive(Clone, Default, Debug)]
+pub(super) struct WritePredictor {
+    /// By unit; empty as long as no note might have been left.
+    pub history: Vec<WriteHistory>,
+    /// Whether the close under way has seen notes of many pages.
+    many_seen: bool,
+}
+
+impl WritePredictor {
+    /// An interval ends: how much of `all` was written.
+    pub(super) fn count_written(&mut self, tuning: &PageTuning, here: &[Range<PageNo>], all: Range<PageNo>) {
         let pages = here.iter().map(|run| run.end.min(all.end) - run.start.max(all.start)).sum::<PageNo>();
-        self.many_seen = pages * self.tuning.predicted_part >= all.end - all.start;
+        self.many_seen = pages * tuning.predicted_part >= all.end - all.start;
     }
 
     /// A close has found the kernel's note of a copy, or of a home page that others hold.
-    pub(super) fn predict_rewrite(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
-        let this = self.units[unit];
-        if let Some(steady) = self.write_history.get_mut(unit) {
+    pub(super) fn predict_rewrite(&mut self, cx: &mut Context<'_>, units: &mut Units, unit: usize) -> Note {
+        let (this, tuning) = (units[unit], units.tuning);
+        if !tuning.write_predictor {
+            return Note::Take;
+        }
+        if let Some(steady) = self.history.get_mut(unit) {
             steady.alike = false;
         }
-        if this.has(HAS_HOME_TWIN) {
-            return self.predict_from_home_twin(cx, unit);
+        if this.state.has_home_twin() {
+            return self.predict_from_home_twin(cx, units, unit);
         }
-        if !self.tuning.write_predictor {
-            return Note::Take;
-        }
-        let tuning = self.tuning;
-        let (copy, home) = (this.state == State::Valid, this.state == State::Home);
+        let (copy, home) = (this.state.is_valid(), this.state.is_home());
         let counts = (copy || home) && self.many_seen || home && tuning.home_twin && !cx.memory.can_offer();
-        if !counts || !cx.sync_phase.is_quiet() || this.has(NOTICED_THIS_EPOCH) {
+        if !counts || !cx.sync_phase.is_quiet() || this.notices.are_told() {
             return Note::Take;
         }
-        if self.write_history.is_empty() {
-            self.write_history.resize(self.units.len(), WriteHistory::default());
+        if self.history.is_empty() {
+            self.history.resize(units.len(), WriteHistory::default());
         }
         if copy {
-            return self.predict_rewrite_of_copy(cx.sync_phase.epoch(), unit);
+            return self.predict_rewrite_of_copy(&tuning, cx.sync_phase.epoch(), unit);
         }
         if !self.many_seen {
-            return self.predict_rewrite_of_few(cx, unit);
+            return self.predict_rewrite_of_few(cx, units, unit);
         }
-        let steady = &mut self.write_history[unit];
+        let steady = &mut self.history[unit];
         if !steady.left {
             let soon = steady.is_found_soon(&tuning, cx.sync_phase.epoch());
-            if this.has(REMOTE_DIRTY) && !soon || !steady.has_no_doubts() {
+            let others_wrote = this.state.home().is_some_and(|home| home.writers.others_wrote());
+            if others_wrote && !soon || !steady.has_no_doubts() {
                 return Note::Take;
             }
         }
-        let now = cx.memory.sample(self.pages(unit..unit + 1));
-        let steady = &mut self.write_history[unit];
+        let now = cx.memory.sample(units.pages_of(unit));
+        let steady = &mut self.history[unit];
         if steady.left {
             let changed = steady.sample != now;
             steady.alike = !changed;
@@ -174,10 +182,10 @@ impl PageTable {
         Note::Leave
     }
 
-    /// As [`PageTable::predict_rewrite`], of a copy: what is left will be compared with its twin, which finds nothing
-    /// if it was not written since.
-    fn predict_rewrite_of_copy(&mut self, epoch: u8, unit: usize) -> Note {
-        let (steady, tuning) = (&mut self.write_history[unit], &self.tuning);
+    /// As [`WritePredictor::predict_rewrite`], of a copy: what is left will be compared with its twin, which finds
+    /// nothing if it was not written since.
+    fn predict_rewrite_of_copy(&mut self, tuning: &PageTuning, epoch: u8, unit: usize) -> Note {
+        let steady = &mut self.history[unit];
         let may = match steady.left {
             true => steady.doubts == 0,
             false => steady.is_found_soon(tuning, epoch) && steady.has_no_doubts(),
@@ -193,25 +201,25 @@ impl PageTable {
     }
 
     /// A copy that was noted has been compared with its twin.
-    pub(super) fn record_outcome(&mut self, unit: usize, changed: bool) {
-        if let Some(steady) = self.write_history.get_mut(unit).filter(|steady| steady.left && steady.old) {
-            steady.keep_writable(&self.tuning, changed, 1);
+    pub(super) fn record_outcome(&mut self, tuning: &PageTuning, unit: usize, changed: bool) {
+        if let Some(steady) = self.history.get_mut(unit).filter(|steady| steady.left && steady.old) {
+            steady.keep_writable(tuning, changed, 1);
         }
     }
 
     /// Whether the unit's note was left.
     pub(super) fn is_left(&self, unit: usize) -> bool {
-        self.write_history.get(unit).is_some_and(|steady| steady.left)
+        self.history.get(unit).is_some_and(|steady| steady.left)
     }
 
     /// Whether the unit, a home page that was told of, was probably not written.
     pub(super) fn notice_was_spurious(&self, unit: usize) -> bool {
-        self.write_history.get(unit).is_some_and(|steady| steady.alike && !steady.few)
+        self.history.get(unit).is_some_and(|steady| steady.alike && !steady.few)
     }
 
     /// The unit's note was taken, or the unit has another home.
     pub(super) fn forget_note(&mut self, unit: usize) {
-        if let Some(steady) = self.write_history.get_mut(unit) {
+        if let Some(steady) = self.history.get_mut(unit) {
             steady.left = false;
         }
     }

@@ -12,82 +12,92 @@
 //! Nothing of the former holds where intervals close for locks: what belongs to other locks would end before it is
 //! used.
 
-use super::{Access, Fault, FirstTouch, PageTable, PrefetchPlan, State, WRITE_FETCH, WRITTEN_BEFORE};
+use super::units::{Unit, Units};
+use super::{Access, Fault, FirstTouch, PrefetchPlan};
+use crate::coherence::pages::push_range;
+use crate::coherence::pages::sync_phase::SyncPhase;
 use crate::coherence::pages::wire::{FETCH_PAGES_MAX, FETCH_RUNS_MAX};
-use crate::coherence::pages::{Context, push_range};
 
-/// How many units came together the last time, and how many copies have changed since.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct GroupOutcome {
+/// Whether copies that were written together are fetched together, and what came of it.
+#[derive(Clone, Default, Debug)]
+pub(super) struct WritePrefetch {
+    /// How many writes to copies that ended have met those that were written before, in epoch `returned_in`.
+    returned: u8,
+    returned_in: u8,
+    /// How many pages are still to come of such.
+    grouped: u32,
+    /// How many units came together the last time, and how many copies have changed since.
     came: u32,
     changed: u32,
 }
 
-impl GroupOutcome {
+impl WritePrefetch {
     /// A copy has changed.
-    pub(super) fn count(&mut self) {
+    pub(super) fn count_changed(&mut self) {
         self.changed = self.changed.saturating_add(1);
     }
 
-    fn were_mostly_unused(self) -> bool {
-        self.changed < self.came
+    /// So many pages have come; gives how many that were fetched together were still to come.
+    pub(super) fn count_arrived(&mut self, pages: u32) -> u32 {
+        let grouped = self.grouped;
+        self.grouped = grouped.saturating_sub(pages);
+        grouped
     }
-}
 
-impl PageTable {
     /// Counts a fault on an invalid unit; tells whether all that was written here before will probably be written
     /// again.
-    pub(super) fn predicts_group_write(
+    pub(super) fn predicts(
         &mut self,
-        cx: &Context<'_>,
-        unit: usize,
-        access: Access,
+        sync_phase: SyncPhase,
+        units: &Units,
+        (unit, access): (usize, Access),
         plan: PrefetchPlan,
     ) -> bool {
-        if self.returned_in != cx.sync_phase.epoch() {
-            (self.returned, self.returned_in) = (0, cx.sync_phase.epoch());
+        if self.returned_in != sync_phase.epoch() {
+            (self.returned, self.returned_in) = (0, sync_phase.epoch());
         }
-        let before = access == Access::Write && self.units[unit].has(WRITTEN_BEFORE);
+        let before = access == Access::Write && units[unit].history.written_before;
         self.returned = if before { self.returned.saturating_add(1) } else { self.returned.saturating_sub(1) };
-        let by_itself = plan.units == 1 && plan.known > 1 && self.layout.first_touch != FirstTouch::Always;
-        let (tuning, outcome) = (&self.tuning, self.group_outcome);
-        let trusted = tuning.write_prefetch_trust && !outcome.were_mostly_unused();
+        let by_itself = plan.units == 1 && plan.known > 1 && units.layout.first_touch != FirstTouch::Always;
+        let (tuning, were_mostly_unused) = (&units.tuning, self.changed < self.came);
+        let trusted = tuning.write_prefetch_trust && !were_mostly_unused;
         let after = if trusted { 1 } else { tuning.write_prefetch_after };
-        tuning.write_prefetch && before && by_itself && cx.sync_phase.has_barriers_alone() && self.returned >= after
-    }
-
-    /// The unit is fetched because it is used. If that is long after it ended, it has not earned that barriers fetch it
-    /// ahead.
-    pub(super) fn distrust(&mut self, cx: &Context<'_>, unit: usize) {
-        let (this, long) = (&mut self.units[unit], self.tuning.long_epochs);
-        if this.has(WRITTEN_BEFORE) && cx.sync_phase.epoch().wrapping_sub(this.ended) >= long {
-            (this.credit, this.trust) = (0, 0);
-        }
+        tuning.write_prefetch && before && by_itself && sync_phase.has_barriers_alone() && self.returned >= after
     }
 
     /// Begins to fetch a unit, and with it what else was written here before and has the same home.
-    pub(super) fn begin_group_fetch(&mut self, cx: &Context<'_>, unit: usize) -> Fault {
-        let home = self.units[unit].home;
-        let mut runs = vec![self.pages(unit..unit + 1)];
-        self.units[unit].state = State::Fetching;
-        let mut left = (FETCH_PAGES_MAX / self.layout.unit_pages).saturating_sub(1);
-        for other in (unit + 1..self.units.len()).chain(0..unit) {
+    pub(super) fn begin_fetch(&mut self, sync_phase: SyncPhase, units: &mut Units, unit: usize) -> Fault {
+        let home = units[unit].home;
+        let mut runs = vec![units.pages_of(unit)];
+        units[unit].state.begin_fetch(true);
+        let mut left = (FETCH_PAGES_MAX / units.layout.unit_pages).saturating_sub(1);
+        for other in (unit + 1..units.len()).chain(0..unit) {
             if left == 0 || runs.len() >= FETCH_RUNS_MAX {
                 break;
             }
-            let this = self.units[other];
-            if this.state == State::Invalid && this.home == home && this.has(WRITTEN_BEFORE) {
-                self.distrust(cx, other);
-                let this = &mut self.units[other];
-                this.state = State::Fetching;
-                this.set(WRITTEN_BEFORE, false);
-                this.set(WRITE_FETCH, true);
+            let long_epochs = units.tuning.long_epochs;
+            let this = &mut units[other];
+            if this.state.is_absent() && this.home == home && this.history.written_before {
+                this.distrust(sync_phase, long_epochs);
+                this.state.begin_fetch(true);
+                this.history.written_before = false;
                 left -= 1;
-                push_range(&mut runs, self.pages(other..other + 1));
+                push_range(&mut runs, units.pages_of(other));
             }
         }
         self.grouped = runs.iter().map(|run| run.end - run.start).sum();
-        self.group_outcome = GroupOutcome { came: self.grouped / self.layout.unit_pages, changed: 0 };
+        (self.came, self.changed) = (self.grouped / units.layout.unit_pages, 0);
         Fault::Fetch { home, runs, claim: false }
+    }
+}
+
+impl Unit {
+    /// The unit is fetched because it is used. If that is long after it ended, it has not earned that barriers fetch it
+    /// ahead.
+    pub(super) fn distrust(&mut self, sync_phase: SyncPhase, long_epochs: u8) {
+        let history = &mut self.history;
+        if history.written_before && sync_phase.epoch().wrapping_sub(history.ended) >= long_epochs {
+            history.forget();
+        }
     }
 }

@@ -106,7 +106,7 @@ fn an_operation_waits_for_the_diffs_that_it_names_and_for_its_epoch() {
 fn the_asker_ends_its_copy_and_tells_of_the_page_once_in_its_next_interval() {
     let mut bench = Bench::new(OTHER, true);
     bench.fetch(1..2);
-    let place = |bench: &mut Bench, page| bench.step(|table, _, _| table.place_of_atomic(page));
+    let place = |bench: &mut Bench, page| bench.step(|table, _, _| table.unit(page).place_of_atomic());
     assert_eq!([place(&mut bench, 0), place(&mut bench, 1)], [Place::At(OTHER), Place::AtAfterCopy(OTHER)]);
     bench.invalidate(1..2);
     assert_eq!(place(&mut bench, 1), Place::At(OTHER));
@@ -118,8 +118,8 @@ fn the_asker_ends_its_copy_and_tells_of_the_page_once_in_its_next_interval() {
     assert!(bench.step(|table, _, _| table.atomic_done(1)));
     bench.invalidate(1..2);
     bench.arrive(1..2);
-    assert!(!bench.table.is_here(1));
-    assert!(bench.table.may_be_dirty() && bench.table.has_pending_notices());
+    assert!(!bench.table.unit(1).is_here());
+    assert!(bench.table.may_be_dirty() && bench.table.units().has_pending_notices());
     assert_eq!(bench.close(), [(1..2, OTHER, false)]);
     assert_eq!(bench.flushed.0, [(OTHER, 1)], "an empty diff has a serial");
     assert_eq!((bench.close(), bench.flushed.0.len()), (vec![], 0), "once");
@@ -135,10 +135,10 @@ fn an_empty_diff_changes_nothing_at_the_home() {
 #[test]
 fn at_home_and_before_anybody_has_touched_a_page_nobody_is_asked() {
     let mut bench = Bench::new(ME, true);
-    assert_eq!(bench.step(|table, _, _| (table.place_of_atomic(0), table.atomic_done(0))), (Place::Here, false));
+    assert_eq!(bench.step(|table, _, _| (table.unit(0).place_of_atomic(), table.atomic_done(0))), (Place::Here, false));
     assert_eq!(bench.close(), [], "the home's own writes are noted as ever");
     for home in [ME, OTHER] {
         let mut bench = Bench::with_shape(home, true, |shape| shape.first_touch = FirstTouch::Always);
-        assert_eq!(bench.step(|table, _, _| table.place_of_atomic(0)), Place::Unclaimed);
+        assert_eq!(bench.step(|table, _, _| table.unit(0).place_of_atomic()), Place::Unclaimed);
     }
 }

@@ -36,7 +36,7 @@ fn a_claimant_that_has_not_been_answered_does_not_name_the_asker_as_home() {
     assert_eq!(bench.step(|table, cx, _| table.lookup(cx, &(0..1), OTHER, true)), [(0..1, ME)], "ask here again");
     assert_eq!(bench.step(|table, cx, _| table.lookup(cx, &(0..1), NodeId(3), true)), [(0..1, OTHER)]);
     bench.step(|table, cx, _| table.on_moved(cx, 0..1, ME));
-    assert!(bench.table.is_home(0));
+    assert!(bench.table.unit(0).is_home());
     assert_eq!(bench.step(|table, cx, _| table.lookup(cx, &(0..1), OTHER, true)), []);
 }
 
@@ -52,8 +52,8 @@ fn claimed_pages_are_mapped_at_once_and_those_that_others_have_are_not() {
         (left, bench.memory.calls.clone()),
         (vec![], vec!["map_write 0..1".to_string(), "map_write 2..3".into()])
     );
-    assert!(bench.table.is_home(0) && bench.table.is_home(2));
-    assert_eq!((bench.table.home_of(1), bench.table.is_fetching(1)), (NodeId(3), false));
+    assert!(bench.table.unit(0).is_home() && bench.table.unit(2).is_home());
+    assert_eq!((bench.table.unit(1).home(), bench.table.unit(1).is_fetching()), (NodeId(3), false));
     assert_eq!(bench.fault_with(1, CLAIMS), Fault::Fetch { home: NodeId(3), runs: vec![1..2], claim: false });
 }
 
@@ -84,7 +84,7 @@ fn what_is_fetched_without_a_claim_makes_the_pages_beside_it_their_homes_own() {
     let mut bench = Bench::placed(ME, FirstTouch::Late);
     bench.memory.claims.insert(3, OTHER);
     assert_eq!(bench.lookup(0..1, OTHER, false), []);
-    assert_eq!([0, 1, 2, 3].map(|page| bench.table.is_home(page)), [true, true, true, false]);
+    assert_eq!([0, 1, 2, 3].map(|page| bench.table.unit(page).is_home()), [true, true, true, false]);
 }
 
 #[test]
@@ -160,12 +160,12 @@ fn homes_that_come_and_go_are_counted_until_the_memory_is_freed() {
     assert_eq!(bench.tally.gained, 0);
     bench.memory.claims.insert(3, OTHER);
     bench.fault(3, Access::Write);
-    assert_eq!((bench.table.is_elsewhere(3), bench.tally.gained), (true, 0), "freed");
+    assert_eq!((bench.table.unit(3).is_elsewhere(), bench.tally.gained), (true, 0), "freed");
     // What is placed by first touch stays where it was touched, however much that is.
     let mut bench = Bench::placed(OTHER, FirstTouch::Always);
     assert!(matches!(bench.fault(0, Access::Write), Fault::Fetch { claim: true, .. }));
     bench.step(|table, cx, _| table.on_moved(cx, 0..1, ME));
-    assert_eq!((bench.table.is_home(0), bench.tally.gained, bench.tally.claimed), (true, 0, 1));
+    assert_eq!((bench.table.unit(0).is_home(), bench.tally.gained, bench.tally.claimed), (true, 0, 1));
 }
 
 /// The bound of homes that come was out of balance by all of these pages, for good.
@@ -192,7 +192,7 @@ fn what_others_claim_without_a_word_is_taken_off_once_it_is_looked_for() {
         bench.step(|table, cx, _| table.collect_remote_claims(cx));
         assert_eq!(bench.tally.gained, -2, "once");
     }
-    assert_eq!((bench.table.home_of(1), bench.table.home_of(2)), (OTHER, NodeId(3)));
+    assert_eq!((bench.table.unit(1).home(), bench.table.unit(2).home()), (OTHER, NodeId(3)));
     assert_eq!(bench.lookup(1..2, NodeId(3), true), [(1..2, OTHER)]);
     bench.step(|table, cx, _| table.migrate(cx, &(1..2), NodeId(3)));
     assert_eq!(bench.tally.gained, -2, "it was another node's before");
@@ -231,7 +231,7 @@ fn without_write_detection_a_new_home_tells_of_its_writes_from_the_beginning() {
             (shape.first_touch, shape.write_detection) = (FirstTouch::Always, false);
         });
         come(&mut bench);
-        assert!(bench.table.is_home(0));
+        assert!(bench.table.unit(0).is_home());
         bench.memory.written = vec![0];
         assert_eq!(bench.close(), [(0..1, ME, false)]);
     }

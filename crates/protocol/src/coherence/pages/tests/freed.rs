@@ -17,16 +17,23 @@ fn what_was_on_its_way_when_its_region_was_freed_is_not_taken_in() {
     (1..4).for_each(|page| assert!(matches!(bench.fault(page, Access::Read), Fault::Fetch { .. })));
     bench.arrive(3..4);
     bench.step(|table, cx, flushed| table.free(cx, flushed));
-    assert_eq!((bench.table.cached_pages(), bench.tally.held), (0, 0), "the one being fetched again had memory");
+    assert_eq!(
+        (bench.table.units().cached_pages(), bench.tally.held),
+        (0, 0),
+        "the one being fetched again had memory"
+    );
     assert_eq!(bench.fault(1, Access::Read), Fault::Wait);
     bench.arrive(1..2);
     assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
     bench.step(|table, cx, _| table.on_moved(cx, 2..3, ME));
     assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
-    assert_eq!((bench.table.cached_pages(), bench.tally.held), (0, 0));
-    assert!(!(0..4).any(|page| bench.table.is_here(page) || bench.table.is_fetching(page)), "who waits goes on");
+    assert_eq!((bench.table.units().cached_pages(), bench.tally.held), (0, 0));
+    assert!(
+        !(0..4).any(|page| bench.table.unit(page).is_here() || bench.table.unit(page).is_fetching()),
+        "who waits goes on"
+    );
     assert_eq!(bench.fetch_ahead(0..4), []);
-    assert!(!(0..4).any(|page| bench.table.is_fetching(page)), "nor is it asked for again");
+    assert!(!(0..4).any(|page| bench.table.unit(page).is_fetching()), "nor is it asked for again");
 }
 
 #[test]
@@ -36,7 +43,7 @@ fn copies_that_end_with_their_region_count_neither_as_evicted_nor_as_invalidated
     bench.invalidate(3..4);
     let before = bench.tally.invalidations;
     bench.free();
-    assert_eq!((bench.table.cached_pages(), bench.tally.evictions, bench.tally.invalidations), (0, 0, before));
+    assert_eq!((bench.table.units().cached_pages(), bench.tally.evictions, bench.tally.invalidations), (0, 0, before));
 }
 
 /// A home page that another node holds and its home has written, in a region that was freed since.
@@ -57,7 +64,7 @@ fn home_pages_that_were_freed_are_mapped_no_more_and_nobody_is_told_of_them() {
             bench.close();
         }
         bench.free();
-        assert!(!bench.table.has_pending_notices());
+        assert!(!bench.table.units().has_pending_notices());
         assert_eq!(bench.close(), [], "{notes} {closed}");
         assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
         bench.open();
@@ -114,6 +121,6 @@ fn homes_of_what_was_freed_stay() {
         bench.free();
         bench.step(|table, cx, _| table.migrate(cx, &(0..1), if home == ME { OTHER } else { ME }));
         assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
-        assert_eq!((bench.table.cached_pages(), bench.tally.held), (0, 0));
+        assert_eq!((bench.table.units().cached_pages(), bench.tally.held), (0, 0));
     }
 }

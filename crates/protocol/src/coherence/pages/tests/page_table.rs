@@ -10,7 +10,7 @@ fn a_copy_that_ends_is_unmapped_then_scanned_then_compared_and_its_memory_kept_f
     bench.invalidate(0..4);
     assert_eq!(bench.memory.calls, ["unmap 0..1", "written 0..1", "diff 0..1", "drop_twin 0..1"]);
     assert_eq!(bench.flushed.0, [(OTHER, 0)]);
-    assert!(!bench.table.is_here(0));
+    assert!(!bench.table.unit(0).is_here());
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn copies_with_nothing_mapped_between_them_end_together() {
         "drop_twin 5..6",
     ];
     assert_eq!(bench.memory.calls, calls, "pages 2 and 3 never were here");
-    assert!(bench.table.is_here(6));
+    assert!(bench.table.unit(6).is_here());
     bench.fetch(0..6);
     bench.step(|table, cx, flushed| table.invalidate(cx, &[0..2, 4..5], flushed));
     let unmapped = bench.memory.calls.iter().filter(|call| call.starts_with("unmap")).collect::<Vec<_>>();
@@ -93,7 +93,7 @@ fn copies_end_in_whatever_order_they_are_named() {
     let mut bench = Bench::new(OTHER, true);
     bench.fetch(0..4);
     bench.step(|table, cx, flushed| table.invalidate(cx, &[2..4, 0..1], flushed));
-    assert_eq!([0, 1, 2, 3].map(|page| bench.table.is_here(page)), [false, true, false, false]);
+    assert_eq!([0, 1, 2, 3].map(|page| bench.table.unit(page).is_here()), [false, true, false, false]);
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn where_writes_fault_the_first_one_makes_the_twin_and_the_interval_protects_bef
 fn where_writes_fault_a_written_copy_whose_table_entry_is_lost_keeps_its_twin() {
     let mut bench = Bench::new(OTHER, false);
     bench.fetch(0..1);
-    assert!(!bench.table.has_pending_notices());
+    assert!(!bench.table.units().has_pending_notices());
     bench.fault(0, Access::Write);
-    assert!(bench.table.has_pending_notices());
+    assert!(bench.table.units().has_pending_notices());
     for access in [Access::Read, Access::Write] {
         assert_eq!(bench.fault(0, access), Fault::Mapped);
         assert_eq!(bench.memory.calls, ["map_write 0..1"], "a new twin would have what was written in it");
@@ -370,7 +370,7 @@ fn a_notice_voids_what_a_fetch_will_bring() {
     assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
     assert_eq!(bench.tally.void_fetches, 1);
     bench.fetch(0..1);
-    assert!(bench.table.is_here(0), "the next answer counts");
+    assert!(bench.table.unit(0).is_here(), "the next answer counts");
 }
 
 #[test]
@@ -447,7 +447,7 @@ fn a_flushed_page_stays_to_be_told_and_an_evicted_one_is_told_of_as_gone() {
     let freed = bench.step(|table, cx, flushed| table.evict(cx, &(0..4), flushed));
     assert_eq!((freed, bench.flushed.0.len()), (2, 0), "one copy, and the memory of one that had ended");
     let discarded = bench.memory.calls.iter().filter(|c| c.starts_with("discard")).count();
-    assert_eq!((discarded, bench.table.cached_pages()), (2, 0));
+    assert_eq!((discarded, bench.table.units().cached_pages()), (2, 0));
     assert_eq!(bench.close(), [(1..2, OTHER, false)], "for it was said to be held");
 }
 
@@ -468,7 +468,7 @@ fn a_fetch_under_way_when_its_home_moves_brings_nothing() {
     bench.fault(0, Access::Read);
     bench.step(|table, cx, _| table.migrate(cx, &(0..1), NodeId(3)));
     bench.arrive(0..1);
-    assert!(!bench.table.is_here(0), "the new home knows nothing of this copy");
+    assert!(!bench.table.unit(0).is_here(), "the new home knows nothing of this copy");
     assert_eq!(bench.fault(0, Access::Read), Fault::Fetch { home: NodeId(3), runs: vec![0..1], claim: false });
 }
 
@@ -480,11 +480,11 @@ fn copies_that_have_ended_or_lie_aside_are_given_up_before_those_in_use() {
     bench.step(|table, cx, _| table.untrack_idle(cx, &(1..3)));
     bench.memory.written = vec![3];
     assert_eq!(bench.step(|table, cx, flushed| table.evict_idle(cx, &(0..2), flushed)), 2);
-    assert_eq!((bench.table.cached_pages(), bench.tally.evictions), (2, 1), "page 2 is not among those named");
+    assert_eq!((bench.table.units().cached_pages(), bench.tally.evictions), (2, 1), "page 2 is not among those named");
     assert_eq!(bench.step(|table, cx, flushed| table.evict_idle(cx, &(0..4), flushed)), 1);
-    assert!(bench.table.is_here(3) && bench.flushed.0.is_empty());
+    assert!(bench.table.unit(3).is_here() && bench.flushed.0.is_empty());
     assert_eq!(bench.step(|table, cx, flushed| table.evict(cx, &(0..4), flushed)), 1);
-    assert_eq!((bench.table.cached_pages(), bench.flushed.0.len()), (0, 1));
+    assert_eq!((bench.table.units().cached_pages(), bench.flushed.0.len()), (0, 1));
 }
 
 #[test]
@@ -496,8 +496,8 @@ fn the_writer_of_a_migrated_page_keeps_it_and_all_others_let_go() {
         table.migrate(cx, &(1..2), NodeId(0));
     });
     assert_eq!(bench.memory.calls, ["drop_twin 0..1", "drop_twin 1..2", "unmap 1..2"]);
-    assert!(bench.table.is_home(0) && !bench.table.is_here(1));
-    assert_eq!(bench.table.home_of(1), NodeId(0));
+    assert!(bench.table.unit(0).is_home() && !bench.table.unit(1).is_here());
+    assert_eq!(bench.table.unit(1).home(), NodeId(0));
     assert!(bench.out.is_empty(), "nothing is sent");
 }
 
@@ -509,7 +509,7 @@ fn a_home_that_goes_elsewhere_leaves_the_memory_of_a_few_pages_and_gives_that_of
         bench.step(|table, cx, _| table.migrate(cx, &(0..pages), OTHER));
         let discards = bench.memory.calls.iter().filter(|c| c.starts_with("discard"));
         assert_eq!(discards.count(), usize::from(kept == 0), "in one call: {:?}", bench.memory.calls);
-        assert_eq!((bench.table.cached_pages(), bench.tally.held), (kept, i64::from(kept)));
+        assert_eq!((bench.table.units().cached_pages(), bench.tally.held), (kept, i64::from(kept)));
     }
 }
 
@@ -548,11 +548,11 @@ fn a_copy_that_was_in_use_stays_mapped_at_a_barrier_and_is_renewed() {
         ["unmap 1..2", "written 1..2", "drop_twin 1..2"],
         "of page 1 nobody knows a second use"
     );
-    assert!(!bench.table.is_here(0));
+    assert!(!bench.table.unit(0).is_here());
     assert_eq!(bench.fetch_ahead(0..2), [0..1]);
     bench.arrive(0..1);
     assert_eq!(bench.memory.calls, ["renew 0..1"]);
-    assert!(bench.table.is_here(0));
+    assert!(bench.table.unit(0).is_here());
     bench.step(|table, cx, _| table.migrate(cx, &(0..1), ME));
     assert_eq!(bench.memory.calls, ["drop_twin 0..1"], "it is a copy like any other now, and stays mapped");
 }
@@ -565,9 +565,9 @@ fn a_kept_copy_of_which_another_notice_tells_ends_as_copies_do() {
     bench.memory.written = vec![0];
     bench.invalidate(0..1);
     assert_eq!(bench.memory.calls, ["unmap 0..1", "written 0..1", "diff 0..1", "drop_twin 0..1"]);
-    assert!(bench.table.is_fetching(0), "what is on its way comes still");
+    assert!(bench.table.unit(0).is_fetching(), "what is on its way comes still");
     bench.arrive(0..1);
-    assert!(bench.memory.calls.is_empty() && !bench.table.is_here(0), "what comes is void");
+    assert!(bench.memory.calls.is_empty() && !bench.table.unit(0).is_here(), "what comes is void");
 }
 
 #[test]

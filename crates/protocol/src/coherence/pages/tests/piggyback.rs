@@ -8,7 +8,7 @@ use crate::coherence::pages::piggyback::{self, PrefetchHint};
 use crate::coherence::pages::push::PushBuffer;
 use crate::coherence::pages::serve::{Listing, PageState};
 use crate::coherence::pages::wire::{DiffsHead, Group, Groups, RequiredDiff};
-use crate::coherence::pages::{Access, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo};
+use crate::coherence::pages::{Access, Context, PAGE_BYTES, PageEngine, PageNo, PageTwins};
 use crate::faults::Rng;
 use crate::ids::NodeId;
 use crate::outbox::Outbox;
@@ -268,7 +268,7 @@ fn only_so_much_is_wished_for_as_a_token_carries() {
 
 #[test]
 fn of_what_comes_with_a_token_whole_units_are_used_whose_home_is_known_and_that_are_not_kept() {
-    let usable = |bench: &Bench, pages: Range<PageNo>| bench.table.can_use_piggybacked(&pages);
+    let usable = |bench: &Bench, pages: Range<PageNo>| bench.table.units().can_use_piggybacked(&pages);
     let pairs = Bench::with_shape(OTHER, true, |shape| shape.unit_pages = 2);
     assert_eq!((usable(&pairs, 0..1), usable(&pairs, 0..2)), (None, Some(OTHER)));
     let mut fresh = Bench::with_shape(OTHER, true, |shape| shape.first_touch = FirstTouch::Late);
@@ -285,9 +285,13 @@ fn of_what_comes_with_a_token_whole_units_are_used_whose_home_is_known_and_that_
 fn what_came_with_a_token_is_not_used_while_it_may_lack_an_atomic_operation_of_this_node() {
     let mut taker = first_in_use();
     taker.invalidate(0..1);
-    assert_eq!(taker.table.can_use_piggybacked(&(0..1)), Some(OTHER));
+    assert_eq!(taker.table.units().can_use_piggybacked(&(0..1)), Some(OTHER));
     assert!(!taker.table.atomic_done(0), "there is no copy that would have to end");
-    assert_eq!(taker.table.can_use_piggybacked(&(0..1)), None);
+    assert_eq!(taker.table.units().can_use_piggybacked(&(0..1)), None);
     taker.close();
-    assert_eq!(taker.table.can_use_piggybacked(&(0..1)), Some(OTHER), "from now on the giver's knowledge tells");
+    assert_eq!(
+        taker.table.units().can_use_piggybacked(&(0..1)),
+        Some(OTHER),
+        "from now on the giver's knowledge tells"
+    );
 }

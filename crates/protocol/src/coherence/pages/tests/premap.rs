@@ -26,15 +26,15 @@ fn a_page_is_mapped_as_it_would_be_when_it_has_come_and_not_again_then() {
     {
         let mut bench = Bench::early(notes, access);
         assert_eq!(bench.memory.calls, [map(notes, access)]);
-        assert!(bench.table.is_fetching(1) && !bench.table.is_here(1));
+        assert!(bench.table.unit(1).is_fetching() && !bench.table.unit(1).is_here());
         bench.premap(1);
         assert!(bench.memory.calls.is_empty(), "it is mapped already");
         bench.arrive(1..2);
         assert!(bench.memory.calls.iter().any(|call| call.starts_with("install")), "{:?}", bench.memory.calls);
         assert!(!bench.memory.calls.iter().any(|call| call.starts_with("map")), "{:?}", bench.memory.calls);
         assert!(bench.memory.calls.contains(&"regard 1..2".to_string()), "{:?}", bench.memory.calls);
-        assert!(bench.table.is_here(1));
-        assert_eq!((bench.tally.held, bench.tally.mapped_early, bench.table.cached_pages()), (1, 1, 1));
+        assert!(bench.table.unit(1).is_here());
+        assert_eq!((bench.tally.held, bench.tally.mapped_early, bench.table.units().cached_pages()), (1, 1, 1));
         // The next time it is a page like any other.
         bench.invalidate(1..2);
         bench.fault(1, Access::Read);
@@ -57,10 +57,10 @@ fn only_what_is_being_fetched_is_mapped_early() {
 fn a_page_whose_bytes_are_not_wanted_any_more_is_unmapped_when_they_come() {
     let mut bench = Bench::early(true, Access::Read);
     bench.invalidate(1..2);
-    assert!(bench.table.is_fetching(1));
+    assert!(bench.table.unit(1).is_fetching());
     bench.arrive(1..2);
     assert_eq!(bench.memory.calls, ["unmap 1..2"]);
-    assert!(!bench.table.is_here(1) && !bench.table.is_fetching(1));
+    assert!(!bench.table.unit(1).is_here() && !bench.table.unit(1).is_fetching());
     assert!(matches!(bench.fault(1, Access::Read), Fault::Fetch { .. }));
 }
 
@@ -72,7 +72,7 @@ fn so_is_one_whose_home_turns_out_to_be_elsewhere_or_whose_region_was_freed() {
         let mut bench = Bench::early(true, Access::Read);
         bench.step(|table, cx, _| end(table, cx));
         assert_eq!(bench.memory.calls, ["unmap 1..2"]);
-        assert!(!bench.table.is_here(1) && !bench.table.is_fetching(1));
+        assert!(!bench.table.unit(1).is_here() && !bench.table.unit(1).is_fetching());
     }
     let mut bench = Bench::early(true, Access::Read);
     bench.step(|table, cx, flushed| table.free(cx, flushed));
@@ -102,7 +102,7 @@ fn a_fetch_that_was_void_and_is_over_voids_no_other() {
         bench.invalidate(1..2);
         bench.step(|table, cx, _| end(table, cx));
         bench.fetch(1..2);
-        assert!(bench.table.is_here(1));
+        assert!(bench.table.unit(1).is_here());
     }
 }
 

@@ -101,7 +101,11 @@ fn who_asked_for_pages_of_two_regions_waits_for_none_of_them_when_one_has_fallen
         pages.emit(&mut body);
         body.resize(body.len() + if freed { 0 } else { 4 * PAGE_BYTES }, 0);
         on_pages(&mut state, OTHER, &body, &mut Outbox::new()).unwrap();
-        assert!((4..6).all(|page| !state.bench.table.is_fetching(page) && state.bench.table.is_here(page) != freed));
+        assert!(
+            (4..6)
+                .all(|page| !state.bench.table.unit(page).is_fetching()
+                    && state.bench.table.unit(page).is_here() != freed)
+        );
         assert_eq!(state.gone.last(), freed.then_some(&4), "the second region, too");
     }
 }
@@ -152,13 +156,13 @@ fn an_answer_that_comes_when_its_region_has_fallen_is_nobodys_mistake() {
 #[test]
 fn what_is_written_to_copies_and_to_home_pages_that_others_hold_is_told() {
     let mut copy = Bench::new(OTHER, true);
-    assert!(!copy.table.may_need_notices(1), "it is not here");
+    assert!(!copy.table.unit(1).may_need_notices(), "it is not here");
     copy.fault(1, Access::Read);
-    assert!(copy.table.may_need_notices(1), "it is mapped when it comes");
+    assert!(copy.table.unit(1).may_need_notices(), "it is mapped when it comes");
     copy.arrive(1..2);
-    assert!(copy.table.may_need_notices(1) && !copy.table.may_need_notices(2));
+    assert!(copy.table.unit(1).may_need_notices() && !copy.table.unit(2).may_need_notices());
     let mut home = Bench::new(ME, true);
-    assert!(!home.table.may_need_notices(1), "nobody else holds it");
+    assert!(!home.table.unit(1).may_need_notices(), "nobody else holds it");
     home.copy_out(1..2);
-    assert!(home.table.may_need_notices(1) && !home.table.may_need_notices(2));
+    assert!(home.table.unit(1).may_need_notices() && !home.table.unit(2).may_need_notices());
 }

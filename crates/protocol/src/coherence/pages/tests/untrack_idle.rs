@@ -68,7 +68,7 @@ fn a_copy_that_lay_aside_when_it_ended_is_looked_at_when_it_is_here_again() {
     for (end, home) in ends {
         let mut b = bench(OTHER);
         b.step(end);
-        assert!(!b.table.is_here(0));
+        assert!(!b.table.unit(0).is_here());
         b.fetch(0..1);
         b.memory.written = vec![0];
         assert_eq!(b.close(), [(0..1, home, true)]);

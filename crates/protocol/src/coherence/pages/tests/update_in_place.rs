@@ -7,7 +7,7 @@ use super::*;
 fn kept() -> Bench {
     let mut bench = first_in_use();
     bench.step(|table, cx, flushed| table.invalidate_in_place(cx, std::slice::from_ref(&(0..1)), flushed));
-    assert!(!bench.table.is_here(0) && bench.memory.calls.is_empty());
+    assert!(!bench.table.unit(0).is_here() && bench.memory.calls.is_empty());
     bench
 }
 
