@@ -2,9 +2,9 @@
 //!
 //! A unit placed by first touch has a home by the layout of its region, which is home of nothing yet: it holds the unit
 //! in state `Unclaimed`. Whoever touches the unit *claims* it there. Where nodes share a host, the one that claims
-//! writes its number into the home's table, if nobody else's is in it, and asks nobody ([`OneSidedMemory::claim`]); else
-//! the home does so for whoever asks first. What the table says stands: the home looks there before it takes an
-//! untouched unit for its own.
+//! writes its number into the home's table, if nobody else's is in it, and asks nobody ([`OneSidedMemory::claim`]).
+//! Elsewhere the home does so for whoever asks first. What the table says stands: the home looks there before it takes
+//! an untouched unit for its own.
 //!
 //! [`OneSidedMemory::claim`]: crate::coherence::pages::OneSidedMemory::claim
 //!
