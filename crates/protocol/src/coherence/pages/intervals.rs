@@ -1,8 +1,8 @@
 //! A node's intervals and what it knows of those of others: the bookkeeping behind releases and acquires.
 //!
 //! What an acquire brings depends on the engine of the pages: there is a [`notice_log`](super::notice_log) for engines
-//! that are scoped and one for those that are not. What engines have in common stands here: the epoch, the numbers of intervals, and those of the diffs
-//! sent to each home, which applies them in order whosever pages they are.
+//! that are scoped and one for those that are not. What engines have in common stands here: the epoch, the numbers of
+//! intervals, and those of the diffs sent to each home, which applies them in order whosever pages they are.
 //!
 //! The *main* log is that of the job's engine; the *other* comes into being when the node hears of a region that needs
 //! it. While there is none, nothing more is told than if there could be none.

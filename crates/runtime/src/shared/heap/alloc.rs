@@ -315,7 +315,8 @@ impl Thread {
         {
             let most = crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX;
             return wrong(format!(
-                "under {engine} a unit has at most {most} pages, and {unit} are asked for; choose fewer (--unit-pages, or with the allocation)"
+                "under {engine} a unit has at most {most} pages, and {unit} are asked for; choose fewer (--unit-pages, or \
+                 with the allocation)"
             ));
         }
         if bytes > isize::MAX as usize / 2 {
