@@ -47,6 +47,8 @@ done
 flags=("$@")
 [ -x "$bin/comem" ] || die "there is no $bin/comem: run make, or name its folder in COMEM_BIN"
 bin=$(realpath "$bin")
+COMEM_TUNING=nonsense "$bin/comem" run --dry-run true >/dev/null 2>&1 &&
+    die "$bin/comem does not know COMEM_TUNING: it is too old"
 mkdir -p "$out" || exit 2
 out=$(realpath "$out")
 
