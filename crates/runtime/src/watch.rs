@@ -153,8 +153,8 @@ impl Wire {
             LossCause::OnlyShort => {
                 let bytes = self.packet_bytes_to(if lost == self.me() { other } else { lost });
                 format!(
-                    "and {other_name} reach each other by short packets only, those of {bytes} bytes are lost: start the \
-                     job with a smaller --mtu, comem doctor --hosts tells what fits"
+                    "and {other_name} reach each other by short packets only, those of {bytes} bytes are lost: start \
+                     the job with a smaller --mtu, comem doctor --hosts tells what fits"
                 )
             }
             _ if by_several && lost == self.me() => {

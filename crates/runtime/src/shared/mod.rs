@@ -149,7 +149,7 @@ pub(crate) struct Shared {
     /// Whether barriers pass over pages that belong to locks.
     passes_over: AtomicBool,
     pub(crate) cached_pages: AtomicU64,
-    /// The cache's bound; see [`page_cache`] for why it may grow.
+    /// The cache's bound; see [`cache::page_cache`] for why it may grow.
     pub(crate) cache_pages_max: AtomicU64,
     /// It is never less than this.
     cache_pages_least: AtomicU64,
