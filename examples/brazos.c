@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * A program for Brazos: a row of cells, each alive or not, by rule 110. Every thread has a part of the row, and adds the
- * cells that are alive in the end to a sum under a lock.
+ * A program for Brazos: a row of cells, each alive or not, by rule 110. Every thread has a part of the row, and adds
+ * the cells that are alive in the end to a sum under a lock.
  *
  *     comem-cc -O2 -o brazos examples/brazos.c
  *     ./brazos                            one thread

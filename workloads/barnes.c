@@ -521,13 +521,7 @@ int main(int argc, char **argv) {
     body_count = 32768, steps = 5;
     kernel_start(argc, argv, numbers, COUNT_OF(numbers), presets, COUNT_OF(presets));
     check_numbers();
-    comem_region_options options;
-    memset(&options, 0, sizeof options);
-    options.label = "bodies";
-    options.home = COMEM_HOME_AUTOMATIC;
-    options.alignment = KERNEL_PAGE;
-    shared = comem_alloc_all(kernel_round_up((size_t)body_count * sizeof *shared, KERNEL_PAGE), &options);
-    if (!shared) refuse("barnes", "no shared memory");
+    shared = kernel_shared((size_t)body_count * sizeof *shared, "bodies");
     comem_parallel(work, NULL);
     if (comem_node() != 0) return kernel_finish(0, 1);
     const int right = print_result();

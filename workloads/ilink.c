@@ -506,16 +506,6 @@ static void work(void *unused) {
 
 typedef void *allocate(size_t bytes, const char *label);
 
-static void *shared_memory(size_t bytes, const char *label) {
-    comem_region_options options;
-    memset(&options, 0, sizeof options);
-    options.label = label;
-    options.home = COMEM_HOME_AUTOMATIC;
-    void *memory = comem_alloc_all(kernel_round_up(bytes, KERNEL_PAGE), &options);
-    if (!memory) refuse("ilink", "no shared memory");
-    return memory;
-}
-
 static void *private_memory(size_t bytes, const char *label) {
     (void)label;
     return kernel_private(bytes);
@@ -666,7 +656,7 @@ int main(int argc, char **argv) {
     };
     kernel_start(argc, argv, numbers, COUNT_OF(numbers), presets, COUNT_OF(presets));
     check_numbers();
-    set_up(shared_memory);
+    set_up(kernel_shared);
     comem_parallel(work, NULL);
     if (comem_node() != 0) return kernel_finish(0, 1);
     int verdict = small_ones_are_right() ? KERNEL_UNCHECKED : KERNEL_WRONG;

@@ -110,6 +110,19 @@ static inline void *kernel_private(size_t bytes) {
     return block + (KERNEL_LINE - (uintptr_t)block % KERNEL_LINE) % KERNEL_LINE;
 }
 
+/* Shared memory in whole pages, each at home with who writes it. Collective: called before comem_parallel(), by every
+ * node alike. */
+static inline void *kernel_shared(size_t bytes, const char *label) {
+    comem_region_options options;
+    memset(&options, 0, sizeof options);
+    options.label = label;
+    options.home = COMEM_HOME_AUTOMATIC;
+    options.alignment = KERNEL_PAGE;
+    void *memory = comem_alloc_all(kernel_round_up(bytes, KERNEL_PAGE), &options);
+    if (!memory) refuse(label, "no shared memory");
+    return memory;
+}
+
 /* Shared memory in one part for each thread, whose pages have the thread's node for their home: no page belongs to
  * two nodes, no cache line to two threads. `bytes[t]` is the size of thread t's part and `parts[t]` becomes its
  * address. `unit_pages` pages move together; 0: the job's choice. Collective: called before comem_parallel(), by every

@@ -7,9 +7,9 @@
  * spheres mirror. The scene and a tree of boxes over it lie in shared memory; thread 0 makes them.
  *
  * The picture is dealt out in bundles of pixels. Each thread has a queue of them, under a lock; one whose queue is
- * empty takes from the ends of the others'. Each pixel adds the rays that it took to a counter under a lock, for all threads.
- * The picture is written without any lock, and bundles share pages: whoever is told of all writes at each lock fetches
- * such pages again and again, while a lock that orders only what was written under it (scope consistency) leaves them
+ * empty takes from the ends of the others'. Each pixel adds the rays that it took to a counter under a lock, for all
+ * threads. The picture is written without any lock, and bundles share pages. Whoever is told of all writes at each lock
+ * fetches such pages again and again. A lock that orders only what was written under it (scope consistency) leaves them
  * alone.
  *
  * A pixel's colour depends on nothing but the scene, so picture and counter are the same for any number of threads.
@@ -401,17 +401,6 @@ static void work(void *unused) {
     if (comem_thread() == 0) kernel_seconds = now() - start;
 }
 
-static void *shared_memory(size_t bytes, const char *label) {
-    comem_region_options options;
-    memset(&options, 0, sizeof options);
-    options.label = label;
-    options.home = COMEM_HOME_AUTOMATIC;
-    options.alignment = KERNEL_PAGE;
-    void *memory = comem_alloc_all(kernel_round_up(bytes, KERNEL_PAGE), &options);
-    if (!memory) refuse("rays", "no shared memory");
-    return memory;
-}
-
 /* ---- the result ------------------------------------------------------------------------------------------------ */
 
 /* Whether some pixels are what they are without boxes. */
@@ -490,10 +479,10 @@ int main(int argc, char **argv) {
     kernel_start(argc, argv, numbers, COUNT_OF(numbers), presets, COUNT_OF(presets));
     check_numbers();
     if (comem_threads() > QUEUES_MAX) refuse("rays", "no more than 4096 threads");
-    shared.spheres = shared_memory(sphere_bytes(), "spheres");
-    shared.boxes = shared_memory(box_bytes(), "boxes");
-    picture = shared_memory((size_t)(width * height) * sizeof *picture, "picture");
-    queues = shared_memory((size_t)comem_threads() * sizeof *queues + sizeof *ray_counter, "queues");
+    shared.spheres = kernel_shared(sphere_bytes(), "spheres");
+    shared.boxes = kernel_shared(box_bytes(), "boxes");
+    picture = kernel_shared((size_t)(width * height) * sizeof *picture, "picture");
+    queues = kernel_shared((size_t)comem_threads() * sizeof *queues + sizeof *ray_counter, "queues");
     ray_counter = (int64_t *)(queues + comem_threads());
     shared.sphere_count = spheres_of(levels);
     comem_parallel(work, NULL);

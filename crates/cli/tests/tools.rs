@@ -328,12 +328,14 @@ fn replies_of_each_size_are_measured() {
     assert!(picture.matches("<polyline").count() == 8 && picture.contains("bytes of a reply"), "{picture}");
 }
 
-/// A program that says how many messages it sent by engine and node, in place of a workload.
-const COUNTS_BY_ENGINE: &str = "#!/bin/bash\n\
-    case $COMEM_ENGINE in scope) m=10;; *) m=30;; esac\n\
-    [ \"$COMEM_THREADS\" = 1 ] && m=60\n\
-    echo \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"messages_sent\\\":$m,\\\"acks_sent\\\":1,\\\"bytes_sent\\\":1$m}}\" >&$COMEM_CONTROL_FD\n\
-    echo checksum=$2 $1 time_s=4\n";
+/// A program that says how many messages it sent by engine and threads, in place of a workload.
+const COUNTS_BY_ENGINE: &str = r#"#!/bin/bash
+case $COMEM_ENGINE in scope) m=10 ;; *) m=30 ;; esac
+[ "$COMEM_THREADS" = 1 ] && m=60
+stats='{"messages_sent":%d,"acks_sent":1,"bytes_sent":1%d}'
+printf '{"type":"stats","stats":'"$stats"'}\n' $m $m >&$COMEM_CONTROL_FD
+echo checksum=$2 $1 time_s=4
+"#;
 
 #[test]
 fn the_programs_of_the_brazos_paper_stand_beside_its_figures() {

@@ -300,8 +300,8 @@ fn show(curves: &[Curve], exchange: Exchange) -> String {
         }
         Exchange::Reply => curves.iter().map(half_of_the_best).fold(
             format!(
-                "us: a request of {REQUEST_BYTES} bytes and its reply, one after the other, the median; MB/s: a reply's \
-                 bytes over that time, in 10^6 bytes\n"
+                "us: a request of {REQUEST_BYTES} bytes and its reply, one after the other, the median; MB/s: a \
+                 reply's bytes over that time, in 10^6 bytes\n"
             ),
             |text, line| text + &line,
         ),

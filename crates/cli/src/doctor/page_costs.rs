@@ -1,5 +1,6 @@
 //! What two operations cost of which shared memory by pages is made: protecting a page, and a fault that a signal
-//! handler takes. Table 1 of the Brazos paper (E. Speight, J. K. Bennett, 1997) has the pair for two systems of its time.
+//! handler takes. Table 1 of the Brazos paper (E. Speight, J. K. Bennett, 1997) has the pair for two systems of its
+//! time.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
