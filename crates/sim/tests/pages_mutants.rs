@@ -14,7 +14,10 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
     let (hlrc, scope) = (PageEngine::Hlrc, PageEngine::Scope);
     let family = |kind| vec![Scenario { kind: Some(kind), notes_writes: Some(true), ..Scenario::new(hlrc) }];
     match rule {
-        Rule::CarriedCopiesAreReleased => family(Kind::Wavering),
+        // It shows in so few seeds that all of them keep the default numbers.
+        Rule::CarriedCopiesAreReleased => {
+            family(Kind::Wavering).into_iter().map(|scenario| Scenario { tunes: false, ..scenario }).collect()
+        }
         Rule::OfferedPagesKeepTheirNotes => family(Kind::Sor),
         Rule::PremappedPagesAreTracked => {
             family(Kind::Sor).into_iter().map(|scenario| Scenario { lone: true, ..scenario }).collect()
@@ -103,7 +106,7 @@ fn rules_of_all_releases_are_missed_around_desks() {
     let all = Kind::DESK.into_iter().flat_map(|kind| common.map(|rule| (rule, kind)));
     std::panic::set_hook(Box::new(|_| ())); // as above
     let is_found = |(rule, kind): &(Rule, Kind)| {
-        let scenario = Scenario { kind: Some(*kind), ..Scenario::mixed(PageEngine::Hlrc) };
+        let scenario = Scenario { kind: Some(*kind), tunes: false, ..Scenario::mixed(PageEngine::Hlrc) };
         without(*rule, || (0..3_000).any(|seed| !scenario.run(seed).violations.is_empty()))
     };
     let unfound: Vec<_> = all.chain(own).filter(|pair| !is_found(pair)).collect();

@@ -20,14 +20,12 @@ use self::fault::Faulting;
 use self::memory::Memory;
 use crate::node::Node;
 use crate::program::Shape;
-use crate::tuning;
 use comem_protocol::coherence::Permission;
 use comem_protocol::coherence::msi::Unit;
-use comem_protocol::faults::Rng;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::rules::Rule;
 use comem_protocol::time::{Span, Time};
-use comem_protocol::tuning::{MsiTuning, Tuning};
+use comem_protocol::tuning::MsiTuning;
 use std::collections::VecDeque;
 
 /// Who waits for a page that it has not asked for itself looks again after so long (the runtime's `Node::sleep`).
@@ -120,10 +118,7 @@ pub struct Paged {
 impl Paged {
     /// The pages of a node that nobody has touched.
     pub(crate) fn new(shape: Shape, paging: Paging, threads: usize, seed: u64) -> Paged {
-        let tuning = match paging.seed % 2 {
-            0 => MsiTuning::DEFAULT,
-            _ => tuning::drawn(&mut Rng::new(paging.seed), Tuning::DEFAULT).msi,
-        };
+        let tuning = MsiTuning::DEFAULT;
         Paged {
             paging,
             memory: Memory::new(shape, paging, threads, seed),

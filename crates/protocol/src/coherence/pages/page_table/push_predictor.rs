@@ -58,7 +58,7 @@ impl Reader {
         let sent = self.pushed.take().is_some();
         if sent {
             self.row = 0;
-            self.after = self.after.max(tuning.push_after).saturating_mul(2).min(tuning.push_after_max);
+            self.after = self.after.max(tuning.push_after).max(2).saturating_mul(2).min(tuning.push_after_max);
         }
         sent
     }
