@@ -177,6 +177,16 @@ pub enum Rule {
     ClaimsAreHeeded,
     /// Who has heard of a page's home claims it no more.
     OnlyFreshPagesAreClaimed,
+    /// A page that several nodes claim in its home's table belongs to the one that did so first.
+    FirstClaimsCount,
+    /// What a barrier fetches again has come before any thread of the node goes on.
+    RefetchesAreAwaited,
+    /// What was written to copies that make room for others leaves for the home.
+    EvictedCopiesAreFlushed,
+    /// A page table whose region was freed takes nothing in any more.
+    FreedTablesAreMarked,
+    /// What was flushed and not told of yet is something to tell, whatever the kernel has noted.
+    PendingWorkIsTold,
     /// Who stores its diffs into their home's memory by itself does so only when all that it sent there before is in.
     PutsKeepTheirOrder,
     /// No interval closes between a node's arrival at a barrier and the barrier's opening.
@@ -307,7 +317,7 @@ impl Rule {
     pub const CUTS: [Rule; 2] = [Rule::WaitersWatch, Rule::AccusationsAreWeighed];
 
     /// The rules for pages.
-    pub const PAGES: [Rule; 72] = [
+    pub const PAGES: [Rule; 77] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -340,6 +350,11 @@ impl Rule {
         Rule::MovedPagesAreWithdrawn,
         Rule::ClaimsAreHeeded,
         Rule::OnlyFreshPagesAreClaimed,
+        Rule::FirstClaimsCount,
+        Rule::RefetchesAreAwaited,
+        Rule::EvictedCopiesAreFlushed,
+        Rule::FreedTablesAreMarked,
+        Rule::PendingWorkIsTold,
         Rule::PutsKeepTheirOrder,
         Rule::LaidOpenQueuesAreUsed,
         Rule::TokensThatLieOutAreTakenOnce,

@@ -56,6 +56,8 @@ pub mod names;
 mod node;
 mod object;
 mod openmp;
+#[doc(hidden)]
+pub mod path_counts;
 pub mod raw;
 mod report;
 mod service;

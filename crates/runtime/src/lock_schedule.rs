@@ -8,6 +8,7 @@
 use crate::io::caller;
 use crate::mutex::Mutex;
 use crate::node::{LocalNode, Node, Waiting};
+use crate::path_counts;
 use crate::shared::Shared;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
@@ -178,6 +179,7 @@ impl Node {
             self.counters(slot).lock_ahead.add(lock_batch::entries(entries).count() as u64);
         }
         let now = self.now();
+        path_counts::count(path_counts::Step::ShouldDefer);
         let mut machine = self.schedule.machine.lock();
         let Some(reason) = machine.should_defer(&request, now, &mut State { node: self, shared }) else { return false };
         machine.defer(&request, reason, now, Deferred { origin, ty: message.ty(), body: body.to_vec() });

@@ -69,6 +69,31 @@ fn no_rule_for_pages_is_superfluous() {
     assert!(complaints.is_empty(), "{complaints:#?}\n{report}");
 }
 
+/// What a node does with its pages stands once, and runs here as it does in production: each of these breaks one of its
+/// functions.
+#[test]
+fn mutants_of_fetches_claims_refetches_evictions_and_frees_are_found() {
+    let functions = [
+        ("take", Rule::MarkBeforeTaking),
+        ("take", Rule::TakersLookForTheirNeeds),
+        ("claim", Rule::FirstClaimsCount),
+        ("fetch again", Rule::KeptCopiesAreAllFetched),
+        ("fetch again", Rule::RefetchesAreAwaited),
+        ("evict", Rule::EvictedCopiesAreFlushed),
+        ("free", Rule::FreedTablesAreMarked),
+        ("may have to tell", Rule::PendingWorkIsTold),
+    ];
+    std::panic::set_hook(Box::new(|_| ())); // panics of crippled protocols are expected
+    let found = functions.map(|(function, rule)| (function, rule, first_failure(rule)));
+    let _ = std::panic::take_hook();
+    let unfound: Vec<_> = found.iter().filter(|(.., failure)| failure.is_none()).collect();
+    for (function, rule, failure) in &found {
+        let found = failure.as_ref().map(|(seed, scenario, why)| format!("{} seed {seed}: {why}", scenario.engine));
+        println!("{function}, {rule:?}: {found:?}");
+    }
+    assert!(unfound.is_empty(), "no seed below {SEEDS_MAX} misses {unfound:?}");
+}
+
 /// The families around synchronisation objects go the ways of all releases and acquires: they miss what those around
 /// locks, flags and barriers do, too.
 #[test]

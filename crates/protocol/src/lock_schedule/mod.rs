@@ -24,10 +24,12 @@
 //! | a barrier has opened | [`barrier_opened`](LockSchedule::barrier_opened) |
 //! | the service thread has nothing else to do | [`next_slice`](LockSchedule::next_slice) |
 //!
-//! Whether a free token is [published](published_tokens) is decided here, too. To the protocol of locks
+//! Whether a free token is [published](published_tokens) is decided here, too, and how often a lock changes hands
+//! within its node while another node waits ([`handover`]). To the protocol of locks
 //! ([`sync::lock`](crate::sync::lock)) a deferred message was that long on its way.
 
 pub mod batching;
+pub mod handover;
 pub mod incremental_close;
 pub mod published_tokens;
 pub mod retention;

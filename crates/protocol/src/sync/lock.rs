@@ -24,14 +24,15 @@
 //! need again, many in one message. It stands in the queue like any other asker; the tokens come to the node, not to a
 //! thread, and rest there.
 //!
-//! Threads of one node may pass the lock among themselves some times (`local_hands_max`) while another node waits;
-//! then it goes to the other node.
+//! Threads of one node may pass the lock among themselves so often while another node waits; then it goes to the
+//! other node. That, and how often a token is published, decides [`handover`](crate::lock_schedule::handover).
 
 use super::lazy_acquire::Behind;
 use super::lock_batch::LockBatch;
 use super::{Context, IntervalMark, LockTail, Scope};
 use crate::hash_map::NumberMap;
 use crate::ids::{LockId, NodeId, Slot, manager_of};
+use crate::lock_schedule::handover::Handover;
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
 use crate::tuning::LockTuning;
@@ -119,13 +120,10 @@ struct Lock {
     asked: bool,
     /// The next node in the queue, once the manager has told us, and what it has seen.
     successor: Option<Box<(Asker, Vec<u8>)>>,
-    streak: u8,
-    /// The token may be published when the lock is released.
-    may_publish: bool,
-    /// It does: `token` holds only until that is asked.
+    /// Decides what a release does with the token.
+    handover: Handover,
+    /// The token is published: `token` holds only until that is asked.
     published: bool,
-    /// So often the lock is released before its token is published again, and what that was the last time.
-    stays: (u8, u8),
     /// When it was last released here.
     released: IntervalMark,
     /// At the manager: the node that asked last.
@@ -203,14 +201,13 @@ impl Locks {
 
     /// If the token is published, it is here again, or another node has it.
     fn retract_token(&mut self, cx: &mut Context<'_>, id: LockId) {
-        let most = self.tuning.kept_releases_max;
+        let tuning = self.tuning;
         let Some(lock) = self.locks.get_mut(&id).filter(|l| l.published) else { return };
         lock.published = false;
         lock.token =
             cx.payload.retract_token(id, manager_of(id.0, cx.nodes)) || !Rule::TokensThatLieOutAreTakenOnce.on();
         if lock.token {
-            let stays = (2 * lock.stays.1 + 1).min(most);
-            lock.stays = (stays, stays);
+            lock.handover.retracted(&tuning);
         } else {
             cx.payload.token_left(id);
         }
@@ -238,10 +235,11 @@ impl Locks {
     /// Lets go of a lock that `slot` holds and nobody waits for, and whose token stays; `false`, and nothing done, when
     /// it is not so. `now` is only asked then.
     pub fn release_local(&mut self, id: LockId, slot: Slot, now: impl FnOnce() -> IntervalMark) -> bool {
-        let stays = |l: &Lock| !l.may_publish || l.stays.0 > 0;
-        let alone = |l: &&mut Lock| l.holder == Some(slot) && l.waiting.is_empty() && l.successor.is_none() && stays(l);
-        let lock = self.locks.get_mut(&id).filter(alone);
-        lock.map(|l| (l.holder, l.released, l.stays.0) = (None, now(), l.stays.0.saturating_sub(1))).is_some()
+        let alone = |l: &&mut Lock| l.holder == Some(slot) && l.waiting.is_empty() && l.successor.is_none();
+        let Some(lock) = self.locks.get_mut(&id).filter(|l| alone(l) && l.handover.rests()) else { return false };
+        (lock.holder, lock.released) = (None, now());
+        lock.handover.has_rested();
+        true
     }
 
     /// Takes the lock only if that needs no waiting.
@@ -280,13 +278,10 @@ impl Locks {
 
     /// The lock's holder has let it go.
     fn let_next(&mut self, cx: &mut Context<'_>, id: LockId) {
-        let most = self.tuning.local_hands_max;
+        let tuning = self.tuning;
         let lock = self.lock(cx, id);
         lock.holder = None;
-        let goes_on = u32::from(lock.streak) < most || !Rule::StreaksEnd.on();
-        let to_neighbour = !lock.waiting.is_empty() && (lock.successor.is_none() || goes_on);
-        if to_neighbour {
-            lock.streak = if lock.successor.is_some() { lock.streak + 1 } else { 0 };
+        if !lock.waiting.is_empty() && lock.handover.goes_to_neighbour(&tuning, lock.successor.is_some()) {
             let next = lock.waiting.pop_front();
             lock.holder = next;
             if let Some(next) = next {
@@ -294,11 +289,11 @@ impl Locks {
             }
         } else if let Some(next) = lock.successor.take() {
             self.pass(cx, id, next.0, &next.1);
-        } else if lock.may_publish && lock.stays.0 == 0 {
-            lock.published = cx.payload.publish_token(id, manager_of(id.0, cx.nodes));
-            lock.may_publish = lock.published;
+        } else if lock.handover.rests() {
+            lock.handover.has_rested();
         } else {
-            lock.stays.0 = lock.stays.0.saturating_sub(1);
+            lock.published = cx.payload.publish_token(id, manager_of(id.0, cx.nodes));
+            lock.handover.published(lock.published);
         }
     }
 
@@ -400,7 +395,8 @@ impl Locks {
     fn token_is_here(&mut self, cx: &mut Context<'_>, id: LockId) {
         let lays_out = cx.payload.publishes_tokens();
         let lock = self.lock(cx, id);
-        (lock.asked, lock.token, lock.streak, lock.may_publish, lock.stays) = (false, true, 0, lays_out, (0, 0));
+        (lock.asked, lock.token) = (false, true);
+        lock.handover.token_arrived(lays_out);
         lock.holder = lock.waiting.pop_front();
         if let Some(next) = lock.holder {
             cx.wake(next);

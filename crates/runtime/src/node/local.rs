@@ -89,7 +89,7 @@ impl NodeState for LocalNode<'_> {
     }
 
     fn page(&mut self, origin: Origin, message: Message<'_>, out: &mut Outbox) -> std::result::Result<(), Misbehaved> {
-        if let Some(answer) = self.node.on_page_message(origin, message, out)? {
+        if let Some(answer) = self.node.on_page_message((origin, self.answers), message, out)? {
             self.answer(&answer);
         }
         Ok(())

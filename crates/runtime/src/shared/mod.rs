@@ -160,6 +160,8 @@ pub(crate) struct Shared {
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the
     /// order in which they came; without those that are on their way home.
     pub(crate) units: Mutex<VecDeque<PageNo>>,
+    /// What faulting threads wait for, by their slots.
+    awaited: Vec<fault::awaited::Awaited>,
     /// Pages under `msi` that faulting threads hold until they have retried.
     pub(crate) holds: consistency::msi_pages::Holds,
 }
@@ -221,6 +223,7 @@ impl Shared {
             home_quota: cache::home_quota::HomeQuota::default(),
             page_cache: cache::page_cache::PageCache::new(config.thread_slots + 1),
             units: Mutex::default(),
+            awaited: (0..=config.thread_slots).map(|_| fault::awaited::Awaited::default()).collect(),
             holds: consistency::msi_pages::Holds::new(config.thread_slots + 1, tuning.msi),
         })
     }

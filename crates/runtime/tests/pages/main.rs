@@ -8,6 +8,7 @@
 //! | [`beside`] | threads that go on while another one of their node is in a collective call |
 //! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |
 //! | [`counts`] | what a step costs, exactly: messages, faults, requests |
+//! | `paths` | how often one fault and one remote lock take the steps that cost something |
 //! | [`homes`] | how many homes may come to a node |
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
 //! | [`msi_pages`] | pages under `msi`: accesses across two, very many, freed ones |
@@ -35,6 +36,8 @@ mod names;
 mod notices;
 mod order;
 mod pages;
+#[cfg(debug_assertions)]
+mod paths;
 mod placement;
 #[path = "../../../../examples/refetch-all/jobs.rs"]
 mod refetch_all;
@@ -77,7 +80,8 @@ fn node() {
         beside::play,
         regions::play,
         msi_pages::play,
-        refetch_all::play,
+        #[cfg(debug_assertions)]
+        paths::play,
     ];
     assert!(parts.iter().any(|play| play(&comem, &role)), "there is no role {role}");
     let (node, threads) = (comem.node(), comem.threads());

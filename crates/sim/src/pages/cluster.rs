@@ -5,25 +5,25 @@ use super::agenda::{Agenda, Schedule};
 use super::check::Judge;
 use super::frees;
 use super::layout::Layout;
-use super::node::{Node, Open};
+use super::node::{Node, Open, Pages, SeenMemory};
 use super::program::Programs;
-use super::thread::{Phase, Take, Thread, Turn};
+use super::thread::{Phase, Thread, Turn};
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
 use crate::diagram;
 use crate::schedule::{LOOKS_LATE, Scheduled, Waits};
 use comem_protocol::auth::Sealer;
+use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::node::fault::Fetching;
+use comem_protocol::coherence::pages::node::refetch::{Next, Refetch};
 use comem_protocol::coherence::pages::wire::Pages as PagesBody;
-use comem_protocol::coherence::pages::{PageMemory, PageNo, push_range, serve};
 use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::Outbox;
-use comem_protocol::rules::Rule;
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::message::{Message, types};
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// How often a service thread looks after the sockets of threads that compute.
@@ -48,7 +48,7 @@ pub struct Outcome {
     pub datagrams: (u64, u64),
     /// Pages fetched, diffs made, migrations, evictions, void fetches and pages untracked, over all nodes.
     pub tally: [u64; 6],
-    /// Units copied out of their home's memory without asking.
+    /// Pages copied out of their home's memory without asking.
     pub taken: u64,
     /// Messages of diffs that were stored into their home's memory instead.
     pub put: u64,
@@ -235,6 +235,7 @@ impl Cluster {
         self.outcome.datagrams = counts.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let pushed = self.nodes.iter().map(|n| n.pages.pushed);
         let carried = self.nodes.iter().map(|n| n.pages.carried);
+        self.outcome.taken = self.nodes.iter().map(|n| n.pages.taken).sum();
         self.outcome.carried = carried.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         self.outcome.pushed = pushed.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         for tally in self.nodes.iter().map(|n| n.pages.tally) {
@@ -276,7 +277,8 @@ impl Cluster {
         let before = if self.traces { self.nodes[node.index()].threads[t].place() } else { String::new() };
         let place = self.nodes[node.index()].threads[t].at;
         let turn = match self.nodes[node.index()].threads[t].phase.clone() {
-            Phase::Take(take) => self.take(node, t, take, &mut out),
+            Phase::Fetch(fetching) => self.fetch(node, t, fetching),
+            Phase::Refetch(refetch) => self.refetch(node, t, refetch, &mut out),
             _ => self.nodes[node.index()].step_thread(self.now, t, &mut self.judge, &mut out),
         };
         if self.traces {
@@ -305,56 +307,53 @@ impl Cluster {
         self.after(pause, Event::Step(node, t));
     }
 
-    /// Thread `t` copies pages out of another node's memory: looks, marks a unit, copies it, each in a step of its own.
-    fn take(&mut self, node: NodeId, t: usize, mut take: Take, out: &mut Outbox) -> Turn {
-        let home = take.home.index();
-        if !take.met {
-            take.met = self.nodes[home].pages.home_queue.meets(&take.needs) || !Rule::TakersLookForTheirNeeds.on();
-            // Some nodes cannot see the home's memory.
-            if !take.met || self.rng.below(3) == 0 {
-                take.left = std::mem::take(&mut take.units).into_iter().rev().collect();
-            }
-        } else if let Some(unit) = take.marked.take() {
-            if Rule::MarkBeforeTaking.on() {
-                self.copy(node, t, &take, &unit, out);
-            } else {
-                self.nodes[home].pages.memory.take(unit.start);
-            }
-        } else if let Some(unit) = take.units.pop() {
-            let memory = &mut self.nodes[home].pages.memory;
-            if !Rule::MarkBeforeTaking.on() && memory.is_offered(unit.start) {
-                self.copy(node, t, &take, &unit, out);
-                take.marked = Some(unit);
-            } else if Rule::MarkBeforeTaking.on() && memory.take(unit.start) {
-                take.marked = Some(unit);
-            } else {
-                push_range(&mut take.left, unit);
-            }
-        }
-        let this = &mut self.nodes[node.index()];
-        this.threads[t].phase = match take {
-            Take { units, marked, .. } if !units.is_empty() || marked.is_some() => {
-                Phase::Take(Take { units, marked, ..take })
-            }
-            Take { left, home, needs, claim, .. } if !left.is_empty() => Phase::Ask { home, needs, runs: left, claim },
-            Take { home, needs, .. } => {
-                this.pages.needs.confirm(home, &needs);
-                this.pages.retry(t);
-                Phase::Access
-            }
-        };
-        Turn::Within
+    /// The next stage of thread `t`'s fetch.
+    fn fetch(&mut self, node: NodeId, t: usize, mut fetching: Fetching) -> Turn {
+        let sees = self.sees_home(node, &fetching);
+        let progress = self.acts_on(node, t, sees, |pages, home| fetching.step(pages, home));
+        self.nodes[node.index()].has_fetched(t, fetching, progress)
     }
 
-    fn copy(&mut self, node: NodeId, t: usize, take: &Take, unit: &Range<PageNo>, out: &mut Outbox) {
-        let mut bytes = Vec::new();
-        self.nodes[take.home.index()].pages.memory.copy_out(unit.clone(), &mut bytes);
-        let pages = &mut self.nodes[node.index()].pages;
-        pages.caller = Some(Slot::thread(t));
-        if serve::take_in(pages, unit, &bytes, out).is_none() {
-            pages.failure = Some(format!("{node} took what is no unit: {unit:?}"));
+    /// What thread `t` does next to fetch again what a barrier has ended.
+    fn refetch(&mut self, node: NodeId, t: usize, mut refetch: Refetch, out: &mut Outbox) -> Turn {
+        let next = self.acts_on(node, t, None, |pages, _| refetch.next(pages));
+        let this = &mut self.nodes[node.index()];
+        match next {
+            Next::Nothing => this.has_refetched(t, out),
+            Next::Wait(_) => this.sleeps_in(t, Phase::Refetch(refetch)),
+            Next::Fetch(_) => {
+                let sees = refetch.front().cloned().and_then(|fetching| self.sees_home(node, &fetching));
+                self.acts_on(node, t, sees, |pages, home| refetch.step(pages, home));
+                self.nodes[node.index()].goes_to(t, Phase::Refetch(refetch))
+            }
         }
-        self.outcome.taken += 1;
+    }
+
+    /// The home whose memory the next stage of a fetch sees; some nodes do not see it.
+    fn sees_home(&mut self, node: NodeId, fetching: &Fetching) -> Option<NodeId> {
+        let sees = self.nodes[node.index()].pages.layout.takes && fetching.sees_home() && fetching.home != node;
+        (sees && (fetching.is_taking() || self.rng.below(3) > 0)).then_some(fetching.home)
+    }
+
+    /// Thread `t` acts on its node's pages, and on the memory of a home if it sees one.
+    fn acts_on<R>(
+        &mut self,
+        node: NodeId,
+        t: usize,
+        home: Option<NodeId>,
+        step: impl FnOnce(&mut Pages, Option<&mut SeenMemory<'_>>) -> R,
+    ) -> R {
+        let now = self.now;
+        let begins = |pages: &mut Pages| (pages.caller, pages.now) = (Some(Slot::thread(t)), now);
+        let Some(home) = home else {
+            let pages = &mut self.nodes[node.index()].pages;
+            begins(pages);
+            return step(pages, None);
+        };
+        let [this, home] =
+            self.nodes.get_disjoint_mut([node.index(), home.index()]).expect("a node does not ask itself");
+        begins(&mut this.pages);
+        step(&mut this.pages, Some(&mut SeenMemory(&mut home.pages)))
     }
 
     /// Usually short, now and then (a preemption, a cache miss) up to `long`.

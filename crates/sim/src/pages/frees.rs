@@ -5,9 +5,9 @@ use super::layout::Layout;
 use super::memory::PAGE_WORDS;
 use super::node::{Node, Pages};
 use super::program::{Op, Programs};
-use comem_protocol::coherence::pages::page_table::DiffSink;
+use comem_protocol::coherence::pages::node::evict::free;
 use comem_protocol::coherence::pages::region::Region;
-use comem_protocol::coherence::pages::{PageMapping, PageMemory, PageNo};
+use comem_protocol::coherence::pages::{PageMapping, PageMemory};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId};
 use comem_protocol::outbox::{Origin, Outbox, Target};
@@ -50,13 +50,6 @@ pub fn append(programs: &mut Programs, layout: &Layout, rng: &mut Rng) {
     }
 }
 
-/// There is nothing left to flush.
-struct NoFlush;
-
-impl DiffSink for NoFlush {
-    fn diff(&mut self, _: NodeId, _: PageNo, _: &[u8]) {}
-}
-
 impl Pages {
     /// A thread of this node frees a region: the others are told.
     pub(super) fn free(&mut self, number: usize, out: &mut Outbox) {
@@ -72,11 +65,7 @@ impl Pages {
     /// A region was freed (the runtime's `drop_region`).
     pub(super) fn drop_region(&mut self, region: &Region) {
         self.freed.push(region.range());
-        for at in 0..self.chunks.len() {
-            if region.range().contains(&self.chunks[at].layout().first) {
-                self.with(at, |chunk, cx| chunk.free(cx, &mut NoFlush));
-            }
-        }
+        free(self, &region.range());
         self.memory.discard(region.range());
         self.memory.unmap(region.range());
     }

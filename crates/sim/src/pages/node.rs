@@ -18,15 +18,17 @@ use comem_protocol::coherence::pages::home_queue::HomeQueue;
 use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
 use comem_protocol::coherence::pages::migration::Migration;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
-use comem_protocol::coherence::pages::node::diffs::DiffBatch;
-use comem_protocol::coherence::pages::node::invalidate::{fetch_again, invalidate_copy};
+use comem_protocol::coherence::pages::node::evict::{Which, evict};
+use comem_protocol::coherence::pages::node::fault::{Faulted, HomeMemory, fault};
+use comem_protocol::coherence::pages::node::invalidate::invalidate_copy;
+use comem_protocol::coherence::pages::node::refetch::Refetch;
 use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
 use comem_protocol::coherence::pages::page_table::atomic::Place;
-use comem_protocol::coherence::pages::page_table::{Fault, PageTable, PrefetchPlan};
-use comem_protocol::coherence::pages::push::{PushBuffer, PushedPages};
+use comem_protocol::coherence::pages::page_table::{PageTable, PrefetchPlan};
+use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::serve;
 use comem_protocol::coherence::pages::sync_phase::SyncPhase;
-use comem_protocol::coherence::pages::wire::{self, DiffsHead, Fetch, RequiredDiff};
+use comem_protocol::coherence::pages::wire::{self, DiffsHead, RequiredDiff};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{LockId, NodeId, Slot};
@@ -88,8 +90,10 @@ pub struct Pages {
     pub(super) carried: (u64, u64),
     migration: Migration,
     pub(super) tally: Tally,
-    /// What a thread's fault came to while another thread held the intervals, and what the home must have applied.
-    pub(super) faults: Vec<Option<(Fault, Vec<RequiredDiff>)>>,
+    /// Pages copied out of their home's memory without asking.
+    pub(super) taken: u64,
+    /// What a thread's fault came to while another thread held the intervals.
+    pub(super) faults: Vec<Option<Faulted>>,
     /// The application thread whose step it is.
     pub(super) caller: Option<Slot>,
     /// What leaves before the step's other messages: diffs.
@@ -152,6 +156,7 @@ impl Pages {
             carried: (0, 0),
             migration: Migration::new(layout.tuning.homes),
             tally: Tally::default(),
+            taken: 0,
             faults: vec![None; layout.threads],
             caller: None,
             diffs: Vec::new(),
@@ -192,17 +197,6 @@ impl Pages {
         result
     }
 
-    /// The units of these runs.
-    pub(super) fn units_of(&self, runs: &[Range<PageNo>]) -> Vec<Range<PageNo>> {
-        let mut units = Vec::new();
-        for page in runs.iter().flat_map(Clone::clone) {
-            units.extend(
-                self.chunk_of(page).map(|at| self.chunks[at].units().unit_of(page)).filter(|unit| unit.start == page),
-            );
-        }
-        units
-    }
-
     /// Another node stores its diffs into this one's memory by itself; `false`, and nothing done, where it must send
     /// them.
     pub(super) fn put(&mut self, writer: NodeId, serial: u64, diffs: &[u8]) -> bool {
@@ -237,43 +231,20 @@ impl Pages {
     }
 
     /// The fault of thread `t`, if its access has come to one.
-    pub(super) fn fault(&mut self, t: usize) -> Option<Fault> {
+    pub(super) fn fault(&mut self, t: usize) -> Option<Faulted> {
         let access = (*self.memory.access(t)).filter(|a| a.progress == Progress::Faulted)?;
-        let at = self.chunk_of(access.page)?;
+        self.chunk_of(access.page)?;
         let kind = if access.store.is_some() { Access::Write } else { Access::Read };
         let caller = self.caller.replace(Slot::thread(t));
         // Some faults claim and some do not; in regions of one kind none.
         let claims = self.rng.below(2) == 0 && self.layout.has_claims(access.page) && self.has_room_for_homes();
         let ahead = PrefetchPlan { claims, ..self.layout.ahead };
-        if self.chunks[at].unit(access.page).may_need_notices() && Rule::MappedChunksAreListedFirst.on() {
-            self.active.put(at);
-        }
-        let fault = self.with(at, |c, cx| c.fault(cx, Slot::thread(t), access.page, kind, ahead));
+        let faulted = fault(self, (Slot::thread(t), access.page, kind), |_| ahead);
         self.caller = caller;
         if let Some(access) = self.memory.access(t) {
             access.progress = Progress::Told;
         }
-        Some(fault)
-    }
-
-    /// Thread `t` asks for these pages and waits: where it asks for one unit, and no other thread could see it, that is
-    /// mapped already.
-    pub(super) fn premap(&mut self, t: usize, runs: &[Range<PageNo>], claim: bool) {
-        let ([run], Some(access)) = (runs, *self.memory.access(t)) else { return };
-        let Some(at) = self.chunk_of(access.page) else { return };
-        let lone = self.layout.threads == 1 || !Rule::LoneThreadsMapEarly.on();
-        if lone && !claim && self.chunks[at].units().unit_of(access.page) == *run {
-            self.with(at, |chunk, cx| chunk.premap(cx, run));
-        }
-    }
-
-    /// What a fetch asks for, read when its units are in state `Fetching`: else a notice between the two would be
-    /// missed.
-    pub(super) fn needs_of(&self, fault: &Fault) -> Vec<RequiredDiff> {
-        match fault {
-            Fault::Fetch { home, .. } => self.needs.at(*home),
-            _ => Vec::new(),
-        }
+        faulted
     }
 
     /// Between two chunks of a long step other threads go on; they cannot take the lock of the intervals.
@@ -285,12 +256,8 @@ impl Pages {
             self.memory.advance(t);
             match self.fault(t) {
                 // A thread that has to wait asks again itself, or it could miss being woken.
-                Some(Fault::Mapped | Fault::Wait) => self.retry(t),
-                Some(fault) => {
-                    let needs = self.needs_of(&fault);
-                    self.faults[t] = Some((fault, needs));
-                }
-                None => {}
+                Some(Faulted::Mapped | Faulted::Wait) => self.retry(t),
+                faulted => self.faults[t] = faulted.or(self.faults[t].take()),
             }
         }
     }
@@ -374,54 +341,43 @@ impl Pages {
         }
         let first = self.rng.below(u64::from(self.layout.pages())) as u32;
         let run = first..(first + 1 + self.rng.below(4) as u32).min(self.layout.pages());
+        let spared: Vec<PageNo> = (0..self.layout.pages()).filter(|page| !run.contains(page)).collect();
+        let which = if self.rng.below(4) == 0 { Which::Idle } else { Which::All };
+        let firsts: Vec<PageNo> = self.chunks.iter().map(|chunk| chunk.layout().first).collect();
         self.with_intervals(|pages, intervals| {
-            let mut batch = DiffBatch::default();
-            each_table(pages, [run].iter(), |pages, parts| {
-                let at = (parts[0].start, serve::Listing::AsBefore);
-                pages.diff_step(at, (&mut batch, intervals), |c, cx, sink| c.evict(cx, &parts[0], sink));
-            });
-            batch.send(pages, intervals);
+            for first in firsts {
+                evict(pages, intervals, (first, which), &spared);
+            }
         });
     }
 
-    /// Installs what came out of the push buffer.
-    pub(super) fn install(&mut self, pushed: &[PushedPages]) {
-        let mut out = Outbox::new();
-        let (of_homes, with_tokens): (Vec<PushedPages>, Vec<PushedPages>) =
-            pushed.iter().cloned().partition(|p| p.from_home);
-        self.pushed.1 += serve::install_pushed(self, &of_homes, &mut out);
-        self.carried.1 += serve::install_pushed(self, &with_tokens, &mut out);
+    /// Begins to fetch again what acquires and a barrier ended the copies of.
+    pub(super) fn begin_refetch(&mut self) -> Refetch {
+        let ended = std::mem::take(&mut self.ended);
+        Refetch::begin(self, &ended, |_| 6)
+    }
+}
+
+/// A node's memory, as another node sees it.
+pub(super) struct SeenMemory<'a>(pub(super) &'a mut Pages);
+
+impl HomeMemory for SeenMemory<'_> {
+    fn has_applied(&mut self, needs: &[RequiredDiff]) -> bool {
+        self.0.home_queue.meets(needs)
     }
 
-    /// Asks a home for pages whose units are in state `Fetching`.
-    pub(super) fn ask(
-        &mut self,
-        home: NodeId,
-        claim: bool,
-        (needs, runs): (Vec<RequiredDiff>, Vec<Range<PageNo>>),
-        out: &mut Outbox,
-    ) {
-        let fetch = Fetch { epoch: self.intervals.epoch(), claim, direct: false, needs, runs: runs.into() };
-        let mut body = Vec::new();
-        fetch.emit(&mut body);
-        out.send(Target::Request { node: home, origin: outbox::Origin::Caller }, &Message::Fetch { body: &body });
+    fn mark(&mut self, unit: PageNo) -> bool {
+        self.0.memory.take(unit)
     }
 
-    /// Begins to fetch again what acquires and a barrier ended the copies of; gives the requests made.
-    pub(super) fn fetch_ahead(&mut self, out: &mut Outbox) -> Vec<(NodeId, Vec<RequiredDiff>)> {
-        let (ended, mut asked) = (std::mem::take(&mut self.ended), Vec::new());
-        for (home, runs) in fetch_again(self, &ended, |_| 6).into_all() {
-            let (pushed, runs) = serve::pick(self, home, runs);
-            self.others_act();
-            self.install(&pushed);
-            if runs.is_empty() {
-                continue;
-            }
-            let needs = self.needs.at(home);
-            self.ask(home, false, (needs.clone(), runs), out);
-            asked.push((home, needs));
-        }
-        asked
+    fn is_offered(&mut self, unit: PageNo) -> bool {
+        self.0.memory.is_offered(unit)
+    }
+
+    fn with_bytes<R>(&mut self, pages: &Range<PageNo>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let mut bytes = Vec::new();
+        self.0.memory.copy_out(pages.clone(), &mut bytes);
+        Some(f(&bytes))
     }
 }
 

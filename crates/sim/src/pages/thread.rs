@@ -8,10 +8,11 @@ use crate::schedule::Scheduled;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::atomic::Answer;
 use comem_protocol::coherence::pages::intervals::IntervalState;
+use comem_protocol::coherence::pages::node::close::may_have_to_tell;
+use comem_protocol::coherence::pages::node::fault::{Faulted, Fetching, Progress as Fetched, premap};
+use comem_protocol::coherence::pages::node::refetch::Refetch;
 use comem_protocol::coherence::pages::node::sync::{Opening, arrive, home_is_fresh};
-use comem_protocol::coherence::pages::page_table::Fault;
 use comem_protocol::coherence::pages::page_table::atomic::Place;
-use comem_protocol::coherence::pages::push::PushedPages;
 use comem_protocol::coherence::pages::serve;
 use comem_protocol::coherence::pages::wire::RequiredDiff;
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
@@ -21,7 +22,6 @@ use comem_protocol::sync::lock::Acquire;
 use comem_protocol::sync::reduce::{Number, Operator, Reduction};
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::message::{Collective, SyncRequest};
-use std::ops::Range;
 
 /// Every reduction here is of one number.
 const SUM: Reduction = Reduction { operator: Operator::Sum, number: Number::I64 };
@@ -33,14 +33,8 @@ pub(super) enum Phase {
     Begin,
     /// Its access is under way.
     Access,
-    /// Its fault has begun a fetch; asks the home.
-    Ask { home: NodeId, needs: Vec<RequiredDiff>, runs: Vec<Range<PageNo>>, claim: bool },
-    /// Its fault has begun a fetch of what nobody may have touched; claims it in the home's table.
-    Claim { home: NodeId, needs: Vec<RequiredDiff>, runs: Vec<Range<PageNo>> },
-    /// Its fault has begun a fetch; takes from the home what that offers.
-    Take(Take),
-    /// Has found pages that were sent unasked; installs them, and asks for the rest.
-    Picked { home: NodeId, needs: Vec<RequiredDiff>, pushed: Vec<PushedPages>, left: Vec<Range<PageNo>>, claim: bool },
+    /// Its fault has begun a fetch.
+    Fetch(Fetching),
     /// Waits for pages that it asked for itself.
     Asked,
     /// Waits for pages that another thread asked for.
@@ -55,8 +49,8 @@ pub(super) enum Phase {
     Barrier(u32),
     /// Opens this barrier for its node.
     Opening(u32, Opening),
-    /// Has fetched ahead.
-    Ahead,
+    /// Fetches again what the barrier has ended.
+    Refetch(Refetch),
     /// Has acquired lazily; asks other nodes what the lock's token did not bring.
     CatchUp,
     /// Has acquired; waits for the diffs of home pages that were announced.
@@ -69,22 +63,6 @@ pub(super) enum Phase {
     LetGo,
     /// Has been signalled; acquires the lock.
     Woken,
-}
-
-/// Pages on their way out of their home's memory without its help.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Take {
-    pub(super) home: NodeId,
-    pub(super) needs: Vec<RequiredDiff>,
-    pub(super) claim: bool,
-    /// Units that were not looked at yet, the next one last.
-    pub(super) units: Vec<Range<PageNo>>,
-    /// The unit that is copied next.
-    pub(super) marked: Option<Range<PageNo>>,
-    /// What must be asked for.
-    pub(super) left: Vec<Range<PageNo>>,
-    /// Whether the home is known to have what is needed.
-    pub(super) met: bool,
 }
 
 /// What became of a step.
@@ -173,19 +151,19 @@ impl Node {
         (self.pages.caller, self.pages.now) = (Some(Slot::thread(t)), now);
         let Some(op) = self.threads[t].program.get(self.threads[t].at).copied() else { return Turn::Done };
         match op {
-            Op::Read(word) => self.access(t, word, None, judge, out),
-            Op::Write(word, value) => self.access(t, word, Some(value), judge, out),
+            Op::Read(word) => self.access(t, word, None, judge),
+            Op::Write(word, value) => self.access(t, word, Some(value), judge),
             Op::WriteNext(word) => {
                 let next = self.threads[t].register + 1;
-                self.access(t, word, Some(next), judge, out)
+                self.access(t, word, Some(next), judge)
             }
             Op::WriteLess(word) => {
                 let less = self.threads[t].register - 1;
-                self.access(t, word, Some(less), judge, out)
+                self.access(t, word, Some(less), judge)
             }
             Op::WriteBack(word) => {
                 let before = self.threads[t].register;
-                self.access(t, word, Some(before), judge, out)
+                self.access(t, word, Some(before), judge)
             }
             Op::Add(word, number) => self.add(t, (word, number), judge, out),
             Op::SkipIfZero(count) => {
@@ -250,7 +228,7 @@ impl Node {
         Turn::Ended
     }
 
-    fn access(&mut self, t: usize, word: usize, store: Option<u64>, judge: &mut Judge, out: &mut Outbox) -> Turn {
+    fn access(&mut self, t: usize, word: usize, store: Option<u64>, judge: &mut Judge) -> Turn {
         let page = (word / PAGE_WORDS) as PageNo;
         match self.threads[t].phase.clone() {
             Phase::Begin => {
@@ -259,29 +237,6 @@ impl Node {
                 *self.pages.memory.access(t) = Some(access);
                 self.pages.untrack_idle(page);
                 self.goes_to(t, Phase::Access)
-            }
-            Phase::Ask { home, needs, runs, claim } => {
-                self.pages.premap(t, &runs, claim);
-                self.pages.ask(home, claim, (needs.clone(), runs), out);
-                self.threads[t].asked.push((home, needs));
-                self.threads[t].outstanding = 1;
-                self.sleeps_in(t, Phase::Asked)
-            }
-            Phase::Claim { home, needs, runs } => {
-                let runs = self.pages.claim(home, runs);
-                if runs.is_empty() {
-                    self.pages.retry(t);
-                    return self.goes_to(t, Phase::Access);
-                }
-                self.takes(t, home, needs, (runs, true))
-            }
-            Phase::Picked { home, needs, pushed, left, claim } => {
-                self.pages.install(&pushed);
-                if left.is_empty() {
-                    self.pages.retry(t);
-                    return self.goes_to(t, Phase::Access);
-                }
-                self.goes_to(t, Phase::Ask { home, needs, runs: left, claim })
             }
             Phase::Asked if self.threads[t].outstanding > 0 => self.sleeps_in(t, Phase::Asked),
             Phase::Asked => {
@@ -324,10 +279,10 @@ impl Node {
         let page = (word / PAGE_WORDS) as PageNo;
         match self.threads[t].phase.clone() {
             Phase::Begin => match self.pages.place_of_atomic(page) {
-                Place::Here => self.access(t, word, Some(number), judge, out),
+                Place::Here => self.access(t, word, Some(number), judge),
                 Place::Unclaimed => {
                     self.threads[t].touches = true;
-                    self.access(t, word, None, judge, out)
+                    self.access(t, word, None, judge)
                 }
                 Place::At(home) => self.ask_to_add(t, home, (word, number), out),
                 Place::AtAfterCopy(home) => {
@@ -346,12 +301,12 @@ impl Node {
                 Some(Answer::Elsewhere) => {
                     self.threads[t].touches = true;
                     self.threads[t].phase = Phase::Begin;
-                    self.access(t, word, None, judge, out)
+                    self.access(t, word, None, judge)
                 }
                 Some(Answer::Freed) => panic!("no program here uses what it has freed"),
             },
-            _ if self.threads[t].touches => self.access(t, word, None, judge, out),
-            _ => self.access(t, word, Some(number), judge, out),
+            _ if self.threads[t].touches => self.access(t, word, None, judge),
+            _ => self.access(t, word, Some(number), judge),
         }
     }
 
@@ -362,30 +317,17 @@ impl Node {
     }
 
     fn fault(&mut self, t: usize, page: PageNo) -> Turn {
-        let fault = match self.pages.faults[t].take() {
-            Some(fault) => Some(fault),
+        let faulted = match self.pages.faults[t].take() {
+            Some(faulted) => Some(faulted),
             None => {
                 self.pages.evict();
-                let fault = self.pages.fault(t);
-                fault.map(|fault| (fault.clone(), self.pages.needs_of(&fault)))
+                self.pages.fault(t)
             }
         };
-        match fault {
-            Some((Fault::Fetch { home, runs, claim }, needs)) => {
-                if self.pages.layout.pushes.is_some() {
-                    let (pushed, left) = serve::pick(&mut self.pages, home, runs);
-                    return self.goes_to(t, Phase::Picked { home, needs, pushed, left, claim });
-                }
-                if !self.pages.layout.takes {
-                    return self.goes_to(t, Phase::Ask { home, needs, runs, claim });
-                }
-                if claim {
-                    return self.goes_to(t, Phase::Claim { home, needs, runs });
-                }
-                self.takes(t, home, needs, (runs, claim))
-            }
-            Some((Fault::Wait, _)) if self.pages.is_fetching(page) => self.sleeps_in(t, Phase::Joined),
-            Some((Fault::ReadOnly, _)) => panic!("no memory here is read-only"),
+        match faulted {
+            Some(Faulted::Fetch(fetching)) => self.goes_to(t, Phase::Fetch(fetching)),
+            Some(Faulted::Wait) if self.pages.is_fetching(page) => self.sleeps_in(t, Phase::Joined),
+            Some(Faulted::ReadOnly) => panic!("no memory here is read-only"),
             _ => {
                 self.pages.retry(t);
                 Turn::Within
@@ -393,16 +335,32 @@ impl Node {
         }
     }
 
-    fn takes(
-        &mut self,
-        t: usize,
-        home: NodeId,
-        needs: Vec<RequiredDiff>,
-        (runs, claim): (Vec<Range<PageNo>>, bool),
-    ) -> Turn {
-        let units = self.pages.units_of(&runs).into_iter().rev().collect();
-        let (marked, left, met) = (None, Vec::new(), false);
-        self.goes_to(t, Phase::Take(Take { home, needs, claim, units, marked, left, met }))
+    /// A stage of thread `t`'s fetch has come to this.
+    pub(super) fn has_fetched(&mut self, t: usize, fetching: Fetching, progress: Fetched) -> Turn {
+        match progress {
+            Fetched::Goes => self.goes_to(t, Phase::Fetch(fetching)),
+            Fetched::Over => self.goes_to(t, Phase::Asked),
+            Fetched::Asked(fetch) => {
+                if let Some(access) = *self.pages.memory.access(t) {
+                    let alone = self.pages.layout.threads == 1;
+                    premap(&mut self.pages, access.page, &fetch, || alone);
+                }
+                self.threads[t].asked.push((fetching.home, fetch.needs));
+                self.threads[t].outstanding = 1;
+                match fetching.is_over() {
+                    true => self.sleeps_in(t, Phase::Asked),
+                    false => self.goes_to(t, Phase::Fetch(fetching)),
+                }
+            }
+        }
+    }
+
+    /// All that the barrier has ended and was in use is here again.
+    pub(super) fn has_refetched(&mut self, t: usize, out: &mut Outbox) -> Turn {
+        if self.renewing {
+            self.lets_others_go(t, out);
+        }
+        self.goes_to(t, Phase::Home)
     }
 
     /// The homes have answered: they need not be told again what they had to have applied.
@@ -500,14 +458,6 @@ impl Node {
                 let next = self.pages.with_intervals(|pages, intervals| opening.next(pages, intervals));
                 self.goes_to(t, Phase::Opening(epoch, next))
             }
-            Phase::Ahead if self.threads[t].outstanding > 0 => Turn::Sleeps,
-            Phase::Ahead => {
-                self.confirm(t);
-                if self.renewing {
-                    self.lets_others_go(t, out);
-                }
-                self.goes_to(t, Phase::Home)
-            }
             Phase::Home if home_is_fresh(&mut self.pages) => {
                 let (me, barrier) = (self.number(t), self.threads[t].barriers);
                 judge.passed(me, barrier);
@@ -560,7 +510,14 @@ impl Node {
         if self.at_barrier == self.threads.len() {
             self.at_barrier = 0;
             if what.is_coherent() {
-                self.pages.with_intervals(|pages, intervals| arrive(pages, intervals, false, &mut notices));
+                self.pages.with_intervals(|pages, intervals| {
+                    // All threads of the node are here, so nothing is written in between.
+                    let (may_tell, before) = (may_have_to_tell(pages), intervals.ended());
+                    arrive(pages, intervals, false, &mut notices);
+                    if !may_tell && intervals.ended() > before {
+                        pages.failure = Some(format!("{} had something to tell, and did not know", pages.me));
+                    }
+                });
             }
         }
         match self.barrier.arrive(now, Slot::thread(t), what, (number, &notices), out) {
@@ -590,11 +547,7 @@ impl Node {
         if !Rule::KeptCopiesAreRenewedFirst.on() {
             self.lets_others_go(t, out);
         }
-        if self.pages.layout.fetches_ahead {
-            let asked = self.pages.fetch_ahead(out);
-            self.threads[t].outstanding = asked.len();
-            self.threads[t].asked = asked;
-        }
-        self.goes_to(t, Phase::Ahead)
+        let refetch = if self.pages.layout.fetches_ahead { self.pages.begin_refetch() } else { Refetch::default() };
+        self.goes_to(t, Phase::Refetch(refetch))
     }
 }

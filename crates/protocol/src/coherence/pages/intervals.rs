@@ -202,6 +202,11 @@ impl IntervalState {
         self.at.over = closes;
     }
 
+    /// How many intervals with writes in them have ended in this epoch.
+    pub fn ended(&self) -> u32 {
+        self.at.interval
+    }
+
     /// This node has come to this epoch, for tests.
     #[cfg(test)]
     pub(super) fn has_come_to(&mut self, epoch: u32) {

@@ -30,6 +30,10 @@ pub enum Listing {
     Mapped,
     /// As `Shared`; there is no step where the memory was freed here.
     Live,
+    /// The list stays as it is. The caller has taken the table from the list of those with copies that are of no use.
+    Idle,
+    /// It joins the list if mapping the page may oblige this node to tell of its writes: the step is a fault's.
+    Fault,
 }
 
 /// Where a node keeps the state of pages. A closure runs while the room is locked.

@@ -7,7 +7,7 @@
 //!
 //! Homes that come here take memory that was another node's share of it, without a twin: two of their pages leave room
 //! for a copy less. When they have taken as much as the bound, no more come as long as none go: this node says of what
-//! it writes that it does not hold it, and claims nothing ([`NodePages::finds_room_for_homes`]). So its memory stays
+//! it writes that it does not hold it, and claims nothing ([`NodePages::finds_room_for_homes`](crate::shared::consistency::effects::NodePages::finds_room_for_homes)). So its memory stays
 //! within what its share and the cache take, whoever initialises everything.
 //!
 //! Whole chunks go, since nothing tells which of their pages are in use. So once copies had to go that may be, less is
@@ -20,30 +20,17 @@
 use crate::error::Result;
 use crate::mutex::Mutex;
 use crate::shared::Shared;
-use crate::shared::consistency::effects::NodePages;
-use crate::shared::consistency::serve::LocalPages;
 use crate::shared::heap::table::{ListMembership, RegionState};
 use crate::thread::Thread;
-use comem_protocol::coherence::pages::intervals::IntervalState;
-use comem_protocol::coherence::pages::node::diffs::DiffBatch;
-use comem_protocol::coherence::pages::page_table::PageTable;
+use comem_protocol::coherence::pages::node::evict::{Which, evict};
 use comem_protocol::coherence::pages::{PageNo, Tally};
 use comem_protocol::ids::Slot;
 use comem_protocol::outbox::Outbox;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Units that one instruction may need: two operands, each across a boundary.
 const UNITS_OF_INSTRUCTION: usize = 4;
-
-/// Which copies of a chunk go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Which {
-    /// Those that are of no use now; the chunk was taken from the list of such.
-    Idle,
-    All,
-}
 
 /// The pages of a thread's last faults, which it alone notes.
 #[derive(Default, Debug)]
@@ -199,10 +186,15 @@ impl Thread {
         }
         let mut intervals = shared.intervals.lock();
         let (copies, spared) = (&shared.page_cache, shared.page_cache.spared());
+        let mut give_up = |what: (PageNo, Which)| {
+            if !evict(&mut evicting, &mut intervals, what, &spared) {
+                copies.forget(what.0);
+            }
+        };
         while shared.is_full(pages)
             && let Some(first) = copies.next_idle()
         {
-            evicting.evict(&mut intervals, (first, Which::Idle), &spared);
+            give_up((first, Which::Idle));
         }
         for _ in 0..copies.len() {
             if !shared.is_full(pages) {
@@ -210,57 +202,12 @@ impl Thread {
             }
             let Some(first) = copies.next() else { break };
             copies.under_pressure.store(shared.cache_pages_max.load(Ordering::Relaxed), Ordering::Relaxed);
-            evicting.evict(&mut intervals, (first, Which::All), &spared);
+            give_up((first, Which::All));
         }
         drop(intervals);
         node.flush(slot, &mut side);
         self.give_units_back(shared, pages)
     }
-}
-
-impl NodePages<'_> {
-    /// Gives up a chunk's copies, written ones after a flush, but for the units with these pages. The caller holds the
-    /// lock of `IntervalState`.
-    fn evict(&mut self, intervals: &mut IntervalState, (first, which): (PageNo, Which), spared: &[PageNo]) {
-        let LocalPages { node, shared, slot } = self.local;
-        let Some(views) = shared.views.as_ref() else { return };
-        let mut batch = DiffBatch::default();
-        let mut sink = batch.sink(intervals, self.local);
-        let done = shared.table.step(views, first, |known, table, memory, marks| {
-            marks.idle &= which != Which::Idle;
-            node.step_listed(slot, shared, known, (table, memory, marks), self.side, |table, cx| {
-                for pages in others(table, spared) {
-                    match which {
-                        Which::Idle => table.evict_idle(cx, &pages, &mut sink),
-                        Which::All => table.evict(cx, &pages, &mut sink),
-                    };
-                }
-            });
-        });
-        batch.send(self, intervals);
-        if done.is_none() {
-            shared.page_cache.forget(first);
-        }
-    }
-}
-
-/// The chunk's pages without the units around these, which are in order.
-fn others(table: &PageTable, spared: &[PageNo]) -> Vec<Range<PageNo>> {
-    let shape = table.layout();
-    let (mut at, end) = (shape.first, shape.first + shape.pages);
-    let mut runs = Vec::new();
-    let here = shape.first..end;
-    for page in spared.iter().filter(|page| here.contains(page)) {
-        let unit = table.units().unit_of(*page);
-        if at < unit.start {
-            runs.push(at..unit.start);
-        }
-        at = at.max(unit.end);
-    }
-    if at < end {
-        runs.push(at..end);
-    }
-    runs
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::shared::heap::table::RegionState;
 use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
 use comem_protocol::coherence::pages::node::close::{CloseReason, Notices};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
+use comem_protocol::coherence::pages::node::fault::Came;
 use comem_protocol::coherence::pages::node::{Failure, NodeEffects};
 use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
 use comem_protocol::coherence::pages::page_table::{DiffSink, PageTable};
@@ -33,6 +34,13 @@ pub(crate) struct NodePages<'a> {
     pub(in crate::shared) local: LocalPages<'a>,
     /// What leaves before the step's other messages.
     pub(in crate::shared) side: &'a mut Outbox,
+}
+
+impl<'a> NodePages<'a> {
+    /// The same, where the steps are about this region.
+    pub(crate) fn of(self, known: &'a RegionState) -> NodePages<'a> {
+        NodePages { local: self.local.of(known), ..self }
+    }
 }
 
 impl Node {
@@ -84,23 +92,38 @@ impl<'a> NodeEffects for NodePages<'a> {
         step(&mut self.local.shared.needs.lock())
     }
 
-    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R) -> Option<R> {
-        self.local.node.page_step(self.local.slot, page, self.side, step)
+    fn needs_at(&mut self, home: NodeId) -> Vec<RequiredDiff> {
+        self.local.node.needs_at(self.local.shared, home)
+    }
+
+    fn epoch(&self) -> u32 {
+        self.local.shared.epoch.load(Ordering::Acquire)
+    }
+
+    fn listed_step<R>(
+        &mut self,
+        at: (PageNo, Listing),
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        self.local.table_step(at, self.side, step)
     }
 
     fn diff_step<R>(
         &mut self,
-        (page, listing): (PageNo, Listing),
+        at: (PageNo, Listing),
         (batch, intervals): (&mut DiffBatch, &mut IntervalState),
         step: impl FnOnce(&mut PageTable, &mut Context<'_>, &mut dyn DiffSink) -> R,
     ) -> Option<R> {
         let local = self.local;
         let step = |chunk: &mut PageTable, cx: &mut Context<'_>| step(chunk, cx, &mut batch.sink(intervals, local));
-        local.node.chunk_step((local.slot, page), listing, self.side, step)
+        local.table_step(at, self.side, step)
     }
 
     fn table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
-        self.local.shared.table.chunk_around(page)
+        match self.local.known_at(page) {
+            Some(known) => known.chunk_around(page),
+            None => self.local.shared.table.chunk_around(page),
+        }
     }
 
     fn tables_at(&mut self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, PendingWork)> {
@@ -141,14 +164,19 @@ impl<'a> NodeEffects for NodePages<'a> {
         self.local.shared.directory().is_some_and(|directory| directory.any_taken(table.clone()))
     }
 
+    fn notes_writes(&self) -> bool {
+        self.local.shared.views.as_ref().is_some_and(|views| views.tracked.notes_writes())
+    }
+
     fn writes_seen(
         &mut self,
         tables: &[(Range<PageNo>, PendingWork)],
-        sync_phase: SyncPhase,
-        idle: &mut Vec<Range<PageNo>>,
+        scan: Option<(SyncPhase, &mut Vec<Range<PageNo>>)>,
     ) -> Option<Vec<Range<PageNo>>> {
-        let mut scan_cost = self.local.shared.scan_cost.lock();
-        self.local.shared.writes_seen(tables, |pages, found| scan_cost.looked(&pages, found, sync_phase.total(), idle))
+        let shared = self.local.shared;
+        let Some((sync_phase, idle)) = scan else { return shared.writes_seen(tables, |_, _| ()) };
+        let mut scan_cost = shared.scan_cost.lock();
+        shared.writes_seen(tables, |pages, found| scan_cost.looked(&pages, found, sync_phase.total(), idle))
     }
 
     fn has_room_for_homes(&mut self) -> bool {
@@ -156,7 +184,7 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn has_closed(&mut self, why: CloseReason, no_room: bool, notices: &Notices) {
-        let LocalPages { node, shared, slot } = self.local;
+        let LocalPages { node, shared, slot, .. } = self.local;
         if notices.iter().flatten().any(|(_, home, _)| *home == shared.me) {
             // The home's writes are noted beside those of others.
             shared.sharing.note_putters(shared.directory());
@@ -241,6 +269,32 @@ impl<'a> NodeEffects for NodePages<'a> {
             }
             last.as_ref().filter(|known| known.migrates()).map(|known| known.region.unit_of(page))
         })
+    }
+
+    fn reads_memory_of(&mut self, home: NodeId) -> bool {
+        self.local.node.peer_memory(self.local.shared, home).is_some()
+    }
+
+    fn units_from(&mut self, page: PageNo) -> Option<(PageNo, u32)> {
+        let of = |known: &RegionState| (known.region.range().end, known.region.unit_pages());
+        match self.local.known_at(page) {
+            Some(known) => Some(of(known)),
+            None => self.local.shared.table.find(page).map(|known| of(&known)),
+        }
+    }
+
+    fn is_fetching(&mut self, page: PageNo) -> bool {
+        let look = |views| self.local.shared.table.step(views, page, |_, table, _, _| table.unit(page).is_fetching());
+        self.local.shared.views.as_ref().and_then(look) == Some(true)
+    }
+
+    fn pages_came(&mut self, how: Came, pages: u64) {
+        let LocalPages { node, slot, .. } = self.local;
+        node.life.note_progress();
+        match how {
+            Came::Taken => node.counters(slot).pages_taken.add(pages),
+            Came::Pushed | Came::Carried => node.counters(slot).pages_pushed_used.add(pages),
+        }
     }
 
     fn awaits_diffs(&mut self) {

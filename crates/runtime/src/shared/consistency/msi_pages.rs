@@ -527,12 +527,12 @@ mod tests {
 
     #[test]
     fn a_thread_holds_two_units_until_somebody_wants_them_and_has_waited() {
-        let holds = Holds::new(2);
+        let holds = Holds::new(2, MsiTuning::DEFAULT);
         let hold = |first, now| holds.hold(SLOT, first, Time(now), Span(10));
         assert_eq!([hold(7, 0), hold(8, 5), hold(9, 6)], [true, true, false]);
         assert_eq!(holds.take_due(|| Time(100)), None, "nobody wants them");
         assert!(holds.want() && !holds.want());
-        assert_eq!(holds.take_due(|| Time(12)), Some((vec![7], Some(Time(12) + HOLD))));
+        assert_eq!(holds.take_due(|| Time(12)), Some((vec![7], Some(Time(12) + MsiTuning::DEFAULT.residency()))));
         assert!(!holds.want(), "one is left, and somebody may want it");
         assert_eq!(holds.take_due(|| Time(20)), Some((vec![8], None)));
         assert_eq!(holds.take_due(|| Time(30)), None);
@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn who_goes_on_to_the_neighbour_keeps_the_unit_that_it_held_last() {
-        let holds = Holds::new(2);
+        let holds = Holds::new(2, MsiTuning::DEFAULT);
         assert!(holds.hold(SLOT, 7, Time(0), Span(10)) && holds.hold(SLOT, 8, Time(5), Span(10)));
         assert_eq!(holds.let_go(SLOT, Some(9)), [Some(7), None]);
         assert_eq!(holds.let_go(SLOT, None), [None, Some(8)]);

@@ -3,13 +3,9 @@
 //! memory without asking.
 
 use crate::config::Config;
-use crate::shared::Shared;
 use crate::thread::Thread;
 use comem_net::{Backbone, Wait};
-use comem_protocol::coherence::pages::push::PushedPages;
-use comem_protocol::coherence::pages::{PageNo, serve};
-use comem_protocol::ids::{NodeId, Slot};
-use std::ops::Range;
+use comem_protocol::ids::Slot;
 use std::time::Duration;
 
 impl Config {
@@ -39,30 +35,6 @@ impl Thread {
             if node.receive(at, self.slot(), Some(Duration::ZERO), Wait::Block) == 0 {
                 return;
             }
-        }
-    }
-
-    /// Takes what came unasked of these pages, which are whole units in state `Fetching`; gives what must be asked for
-    /// too.
-    pub(in crate::shared) fn pick(
-        &self,
-        shared: &Shared,
-        home: NodeId,
-        runs: Vec<Range<PageNo>>,
-    ) -> (Vec<PushedPages>, Vec<Range<PageNo>>) {
-        if runs.is_empty() {
-            return (Vec::new(), runs);
-        }
-        serve::pick(&mut self.home().local_pages(shared, self.slot()), home, runs)
-    }
-
-    /// Installs what was pushed.
-    pub(in crate::shared) fn install_pushed(&self, shared: &Shared, pushed: &[PushedPages]) {
-        if !pushed.is_empty() {
-            let pages = self
-                .stepping(|out| serve::install_pushed(&mut self.home().local_pages(shared, self.slot()), pushed, out));
-            self.home().life.note_progress();
-            self.counters().pages_pushed_used.add(pages);
         }
     }
 }

@@ -17,9 +17,8 @@ use crate::shared::heap::table::{Costs, ListMembership, RegionState};
 use crate::shared::memory::ChunkMemory;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::intervals::IntervalState;
-use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval, collect_remote_gets};
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval, may_have_to_tell};
 use comem_protocol::coherence::pages::node::sync::{Opening, arrive, home_is_fresh};
-use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
 use comem_protocol::coherence::pages::page_table::PageTable;
 use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
 use comem_protocol::coherence::pages::serve::Listing;
@@ -125,6 +124,39 @@ impl Shared {
     }
 }
 
+impl LocalPages<'_> {
+    /// A step of the page table with this page, with what becomes of its place in the list of active ones; `None` when
+    /// no region with several writers has it.
+    pub(in crate::shared) fn table_step<R>(
+        &self,
+        (page, listing): (PageNo, Listing),
+        out: &mut Outbox,
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let LocalPages { node, shared, slot, .. } = *self;
+        let views = shared.views.as_ref()?;
+        let found;
+        let known = match self.known_at(page) {
+            Some(known) => known,
+            None => {
+                found = shared.table.find(page).filter(|known| known.region.engine.has_several_writers())?;
+                &*found
+            }
+        };
+        known.step(views, page, |known, chunk, memory, marks| {
+            match listing {
+                Listing::AsBefore => {}
+                Listing::Idle => marks.idle = false,
+                Listing::Taken => marks.active = false,
+                Listing::Live if known.is_freed() => return None,
+                Listing::Fault if !chunk.unit(page).may_need_notices() => {}
+                Listing::Shared | Listing::Mapped | Listing::Live | Listing::Fault => shared.list(chunk, marks),
+            }
+            Some(node.step_listed(slot, shared, known, (chunk, memory, marks), out, step))
+        })
+    }
+}
+
 impl Node {
     /// Runs a step on the chunk with this page; `None` when no region with several writers has it.
     pub(crate) fn page_step<R>(
@@ -134,46 +166,7 @@ impl Node {
         out: &mut Outbox,
         step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        self.chunk_step((slot, page), Listing::AsBefore, out, step)
-    }
-
-    /// As [`Node::page_step`], with what becomes of the chunk's place in the list of active ones.
-    pub(in crate::shared) fn chunk_step<R>(
-        &self,
-        (slot, page): (Slot, PageNo),
-        listing: Listing,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        let shared = self.shared()?;
-        let views = shared.views.as_ref()?;
-        shared.table.step(views, page, |known, chunk, memory, marks| {
-            match listing {
-                Listing::AsBefore => {}
-                Listing::Taken => marks.active = false,
-                Listing::Live if known.is_freed() => return None,
-                Listing::Shared | Listing::Mapped | Listing::Live => shared.list(chunk, marks),
-            }
-            Some(self.step_listed(slot, shared, known, (chunk, memory, marks), out, step))
-        })?
-    }
-
-    /// As [`Node::page_step`], where the caller knows the region, for a step that may map the page.
-    pub(in crate::shared) fn known_step<R>(
-        &self,
-        slot: Slot,
-        shared: &Shared,
-        known: &RegionState,
-        page: PageNo,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        Some(known.step(shared.views.as_ref()?, page, |known, chunk, memory, marks| {
-            if chunk.unit(page).may_need_notices() {
-                shared.list(chunk, marks);
-            }
-            self.step_listed(slot, shared, known, (chunk, memory, marks), out, step)
-        }))
+        self.local_pages(self.shared()?, slot).table_step((page, Listing::AsBefore), out, step)
     }
 
     /// A step of a chunk whose lock is held, and what follows from it; the chunk comes to the list of active ones if
@@ -196,6 +189,9 @@ impl Node {
         known.note_pending_work(chunk.layout().first, chunk.pending_work());
         if !marks.active && chunk.may_be_dirty() {
             shared.list(chunk, marks);
+        }
+        for waiter in caller.iter().chain(out.wakes()) {
+            shared.has_stepped(*waiter, chunk);
         }
         shared.page_cache.account(chunk.layout().first, marks, &tally);
         self.counters(slot).account_pages(&tally);
@@ -226,42 +222,15 @@ impl Node {
         self.shared().filter(|shared| shared.views.is_some()).map(|shared| shared.intervals.lock())
     }
 
-    /// Whether an interval that ended now might have something in it, as [`close_interval`] would find. Waits for one
-    /// that is just ending: it has taken the list of active chunks, and what is written to them meanwhile is not in it.
+    /// Whether an interval that ended now might have something in it. Waits for one that is just ending.
     pub(crate) fn may_have_to_tell(&self, slot: Slot) -> bool {
-        let Some((shared, views)) = self.shared().and_then(|s| Some((s, s.views.as_ref()?))) else { return false };
+        let Some(shared) = self.shared().filter(|shared| shared.views.is_some()) else { return false };
         let intervals = shared.intervals.lock();
-        let mut active = shared.active.lock().clone();
-        active.sort_unstable();
-        let chunks = shared.table.chunks_at(&active);
         let mut side = Outbox::new();
-        collect_remote_gets(&mut self.node_pages(shared, slot, &mut side), &chunks);
-        let tells =
-            |page| shared.table.step(views, page, |_, chunk, _, _| chunk.units().has_pending_notices()) == Some(true);
-        let may = match shared.writes_seen(&chunks, |_, _| ()) {
-            // What chunks ask for is read behind the kernel's notes here, too.
-            Some(seen) => !seen.is_empty() || shared.table.chunks_at(&active).iter().any(|(_, asks)| asks.close),
-            // The kernel has not answered.
-            None if views.tracked.notes_writes() => !chunks.is_empty(),
-            None => chunks.iter().any(|(chunk, _)| tells(chunk.start)),
-        };
+        let may = may_have_to_tell(&mut self.node_pages(shared, slot, &mut side));
         drop(intervals);
         self.flush(slot, &mut side);
         may
-    }
-
-    /// Calls `f` for the chunks that exist here and have pages of the run, with the part of the run in them.
-    pub(crate) fn each_chunk(
-        &self,
-        shared: &Shared,
-        run: &Range<PageNo>,
-        slot: Slot,
-        out: &mut Outbox,
-        mut f: impl FnMut(&mut PageTable, &mut Context<'_>, &Range<PageNo>),
-    ) {
-        each_table(&mut self.node_pages(shared, slot, out), std::iter::once(run), |pages, parts| {
-            pages.step(parts[0].start, |chunk, cx| f(chunk, cx, &parts[0]));
-        });
     }
 }
 

@@ -1,6 +1,7 @@
 //! What other nodes ask about pages, and what they tell.
 
 use crate::node::Node;
+use crate::path_counts;
 use crate::shared::consistency::effects::NodePages;
 use crate::shared::heap::table::RegionState;
 use crate::shared::{Peer, Shared, Views};
@@ -33,6 +34,22 @@ pub(crate) struct LocalPages<'a> {
     pub(in crate::shared) node: &'a Node,
     pub(in crate::shared) shared: &'a Shared,
     pub(in crate::shared) slot: Slot,
+    /// Whose request the message answers, if it is an answer.
+    answers: Option<Slot>,
+    /// The region that the step is about, where that is known.
+    known: Option<&'a RegionState>,
+}
+
+impl<'a> LocalPages<'a> {
+    /// The same, where the steps are about this region.
+    pub(in crate::shared) fn of(self, known: &'a RegionState) -> LocalPages<'a> {
+        LocalPages { known: Some(known), ..self }
+    }
+
+    /// The region with this page, where that is known.
+    pub(in crate::shared) fn known_at(&self, page: PageNo) -> Option<&'a RegionState> {
+        self.known.filter(|known| known.region.range().contains(&page))
+    }
 }
 
 impl<'a> LocalPages<'a> {
@@ -54,7 +71,14 @@ impl PageState for LocalPages<'_> {
         out: &mut Outbox,
         step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        self.node.chunk_step((self.slot, page), listing, out, step)
+        let (shared, answers) = (self.shared, self.answers);
+        self.table_step((page, listing), out, |table, cx| {
+            let result = step(table, cx);
+            if let Some(asker) = answers {
+                shared.has_stepped(asker, table);
+            }
+            result
+        })
     }
 
     fn look_ahead(&mut self, pages: &Range<PageNo>) {
@@ -72,14 +96,7 @@ impl PageState for LocalPages<'_> {
     }
 
     fn memory_of(&mut self, home: NodeId, pages: &Range<PageNo>) -> Option<&'static [u8]> {
-        let peer = &self.node.peer_memory(self.shared, home)?.memory;
-        let (start, len) = (pages.start as usize * PAGE_BYTES, pages.len() * PAGE_BYTES);
-        if start + len > peer.bytes() {
-            return None;
-        }
-        // SAFETY: within the other node's memory, which stays mapped for good; what it writes there meanwhile is noted
-        // there, and of words that are being written any mixture of old and new bytes will do.
-        Some(unsafe { std::slice::from_raw_parts(peer.start().add(start), len) })
+        self.node.peer_memory(self.shared, home)?.bytes(pages)
     }
 
     fn is_freed(&mut self, page: PageNo) -> bool {
@@ -167,13 +184,13 @@ impl Node {
     }
 
     pub(crate) fn local_pages<'a>(&'a self, shared: &'a Shared, slot: Slot) -> LocalPages<'a> {
-        LocalPages { node: self, shared, slot }
+        LocalPages { node: self, shared, slot, answers: None, known: None }
     }
 
-    /// A message about pages.
+    /// A message about pages; `answers`: whose request it answers, if it is an answer.
     pub(crate) fn on_page_message(
         &self,
-        origin: Origin,
+        (origin, answers): (Origin, Slot),
         message: Message<'_>,
         out: &mut Outbox,
     ) -> Result<Option<Vec<u8>>, Misbehaved> {
@@ -187,7 +204,12 @@ impl Node {
             Message::Fetch { body } => {
                 serve::on_fetch(&mut state, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
             }
-            Message::Pages { body } => serve::on_pages(&mut state, from, body, out)?,
+            Message::Pages { body } => {
+                path_counts::count(path_counts::Step::PageLogic);
+                let region = shared.awaited(answers).region();
+                let mut state = LocalPages { answers: Some(answers), known: region.as_deref(), ..state };
+                serve::on_pages(&mut state, from, body, out)?;
+            }
             Message::Push { body } => serve::on_push(&mut state, from, body)?,
             Message::PushUnused { body } => serve::on_unused(&mut state, from, body, out)?,
             Message::Diffs { body } => {

@@ -5,6 +5,7 @@
 //! wake-up costs more than the trip.
 
 pub(in crate::shared) mod acquire_prefetch;
+pub(in crate::shared) mod awaited;
 pub(crate) mod stride_prefetch;
 
 use crate::Comem;
@@ -12,22 +13,24 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::inline::hazards;
 use crate::node::{Node, Waiting};
+use crate::path_counts;
 use crate::shared::Shared;
 use crate::shared::consistency::serve::written_though_read_only;
 use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
-use comem_protocol::coherence::pages::page_table::{DiffSink, Fault, PageTable, PrefetchPlan};
+use comem_protocol::coherence::pages::node::fault::{Ahead, Faulted, Fetching, begin, premap, run_ahead};
+use comem_protocol::coherence::pages::page_table::{PageTable, PrefetchPlan};
 use comem_protocol::coherence::pages::region::Part;
 use comem_protocol::coherence::pages::wire::Fetch;
-use comem_protocol::coherence::pages::{Access, Context, PAGE_BYTES, PageNo};
-use comem_protocol::ids::NodeId;
-use comem_protocol::outbox::{Origin, Outbox, Target};
-use comem_protocol::wire::message::Message;
+use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageNo};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+
+/// A thread that is woken and not told that its page has come looks whether it has, once in so many times.
+const LOOK_EVERY: u32 = 16;
 
 /// The node whose heap faults; there is one in a process.
 static NODE: OnceLock<Arc<Node>> = OnceLock::new();
@@ -252,11 +255,9 @@ fn before((bytes, next): (u64, Arc<RegionState>)) -> String {
     format!("which is {bytes} bytes before the beginning of {} ({} bytes)", next.name(), next.region.bytes)
 }
 
-/// A bin for diffs that cannot come up.
-struct NoFlush;
-
-impl DiffSink for NoFlush {
-    fn diff(&mut self, _home: NodeId, _page: PageNo, _diff: &[u8]) {}
+/// Whether the page is in one of these runs.
+fn is_among(page: PageNo, runs: &[Range<PageNo>]) -> bool {
+    runs.iter().any(|run| run.contains(&page))
 }
 
 impl Thread {
@@ -312,75 +313,77 @@ impl Thread {
         Ok(PrefetchPlan { claims, ..ahead })
     }
 
-    fn fetch_page(&self, shared: &Shared, known: &RegionState, page: PageNo, access: Access) -> Result<()> {
+    fn fetch_page(&self, shared: &Shared, known: &Arc<RegionState>, page: PageNo, access: Access) -> Result<()> {
         self.leave_section(shared, page);
-        let (slot, prefetch) = (self.slot(), self.home().config.prefetch);
-        let ahead = self.ahead_of(shared, known, page)?;
-        let found = self.stepping(|out| {
-            let step = |table: &mut PageTable, cx: &mut Context<'_>| {
-                let fetches = prefetch && table.unit(page).is_elsewhere();
-                let ahead = if fetches { self.stream(|s| s.fetches(page, ahead)) } else { ahead };
-                (table.fault(cx, slot, page, access, ahead), ahead)
+        let plan = self.ahead_of(shared, known, page)?;
+        let result = self.fetch_with(shared, known, (page, access), plan);
+        shared.awaited(self.slot()).end();
+        result
+    }
+
+    fn fetch_with(
+        &self,
+        shared: &Shared,
+        known: &Arc<RegionState>,
+        (page, access): (PageNo, Access),
+        mut plan: PrefetchPlan,
+    ) -> Result<()> {
+        let (node, slot, awaited) = (self.home(), self.slot(), shared.awaited(self.slot()));
+        let begun = self.stepping(|out| {
+            let plan_of = |table: &PageTable| {
+                awaited.begin(page);
+                if node.config.prefetch && table.unit(page).is_elsewhere() {
+                    plan = self.stream(|s| s.fetches(page, plan));
+                }
+                plan
             };
-            self.home().known_step(slot, shared, known, page, out, step)
-        });
-        let (fault, ahead) = found.map_or((None, ahead), |(fault, ahead)| (Some(fault), ahead));
-        match fault {
-            Some(Fault::Mapped) | None => Ok(()),
-            Some(Fault::ReadOnly) => Err(self.refuse_write(known)),
-            Some(Fault::Wait) => {
-                self.run_ahead(shared, known, page, ahead, None);
-                self.wait_for_fetch_of(shared, known, page)
+            let mut pages = node.node_pages(shared, slot, out).of(known);
+            path_counts::count(path_counts::Step::PageLogic);
+            let mut begun = begin(&mut pages, (slot, page, access), plan_of, |home| node.peer_memory(shared, home));
+            match &mut begun {
+                Some((Faulted::Wait, _)) => awaited.waits(known, None),
+                Some((Faulted::Fetch(fetching), Some(fetch))) if is_among(fetching.first, &fetch.runs) => {
+                    let needs = std::mem::take(&mut fetch.needs);
+                    awaited.waits(known, Some((fetching.home, needs)).filter(|(_, needs)| !needs.is_empty()));
+                }
+                _ => {}
             }
-            Some(Fault::Fetch { home, runs, claim }) => {
-                let first = runs[0].start;
-                let runs = if claim { self.claim(shared, home, runs) } else { runs };
-                if runs.is_empty() {
+            begun
+        });
+        match begun {
+            Some((Faulted::Mapped, _)) | None => Ok(()),
+            Some((Faulted::ReadOnly, _)) => Err(self.refuse_write(known)),
+            Some((Faulted::Wait, _)) => {
+                self.run_ahead(shared, known, page, plan, None);
+                self.wait_for_page(shared, known, page)
+            }
+            Some((Faulted::Fetch(mut fetching), fetch)) => {
+                if !fetching.is_over() {
+                    self.go_on_fetching(shared, known, &mut fetching);
+                }
+                let Some(fetch) = fetch else { return Ok(()) };
+                self.counters().page_requests.add(1);
+                let waits = is_among(fetching.first, &fetch.runs);
+                self.run_ahead(shared, known, page, plan, waits.then_some(&fetch.runs[..]));
+                self.prepare_for(shared, known, &fetching, &fetch);
+                if !waits {
                     return Ok(());
                 }
-                self.fetch_runs(shared, known, (home, first, claim), runs, |asked| {
-                    self.run_ahead(shared, known, page, ahead, asked);
-                })
+                self.premap(shared, known, page, &fetch);
+                self.wait_for_page(shared, known, page)
             }
         }
     }
 
-    /// Takes these runs of `home`, or asks for them and waits until the unit that begins at `first` is here.
-    /// `meanwhile` is called with what has been asked for, if that unit is among it.
-    fn fetch_runs(
-        &self,
-        shared: &Shared,
-        known: &RegionState,
-        (home, first, claim): (NodeId, PageNo, bool),
-        runs: Vec<Range<PageNo>>,
-        meanwhile: impl FnOnce(Option<&[Range<PageNo>]>),
-    ) -> Result<()> {
-        let one = runs.len() == 1 && runs[0].len() == known.region.unit_pages() as usize;
-        let runs = match one {
-            true if self.take_unit(shared, known, home, &runs[0]) => return Ok(()),
-            true => runs,
-            false => self.take(shared, home, runs),
-        };
-        let (pushed, runs) = self.pick(shared, home, runs);
-        self.install_pushed(shared, &pushed);
-        if runs.is_empty() {
-            return Ok(());
-        }
-        let is_asked_for = runs[0].start == first;
-        let fetch = self.send_fetch(shared, home, runs, claim);
-        meanwhile(is_asked_for.then_some(&fetch.runs[..]));
-        self.prepare_for(shared, known, home, &fetch);
-        if !is_asked_for {
-            return Ok(());
-        }
-        if one && !claim {
-            self.premap(shared, home, &fetch.runs[0]);
-        }
-        self.wait_for_fetch_of(shared, known, first)?;
-        if !fetch.needs.is_empty() {
-            shared.needs.lock().confirm(home, &fetch.needs);
-        }
-        Ok(())
+    /// What is left to do of a fetch of which the home was asked already, as far as it had to be.
+    fn go_on_fetching(&self, shared: &Shared, known: &RegionState, fetching: &mut Fetching) {
+        let node = self.home();
+        let fetch = self.stepping(|out| {
+            let mut pages = node.node_pages(shared, self.slot(), out).of(known);
+            path_counts::count(path_counts::Step::PageLogic);
+            fetching.run(&mut pages, |home| node.peer_memory(shared, home))
+        });
+        debug_assert!(fetch.is_none(), "the home is asked once");
     }
 
     /// A page that is touched under other locks than its own belongs to none.
@@ -418,53 +421,50 @@ impl Thread {
         }
         let in_region = u32::try_from(next).ok().filter(|p| known.region.range().contains(p));
         let Some(next) = in_region else { return };
-        let slot = self.slot();
-        let asked = self
-            .stepping(|out| self.home().page_step(slot, next, out, |table, _| table.run_ahead(next, ahead)).flatten());
+        let begun = self.stepping(|out| {
+            path_counts::count(path_counts::Step::PageLogic);
+            run_ahead(&mut self.home().node_pages(shared, self.slot(), out).of(known), next, ahead)
+        });
         // Where nothing had to be asked for, it is here or on its way.
         let all = next.saturating_add(ahead.units as u32 * unit - 1);
-        let last = match &asked {
-            Some((_, runs)) if ahead.stride > 0 => runs.last().map(|run| run.end - 1),
-            Some((_, runs)) => runs.first().map(|run| run.start),
+        let last = match begun.as_ref().map(|begun| &begun.span) {
+            Some(span) if ahead.stride > 0 => Some(span.end - 1),
+            Some(span) => Some(span.start),
             None => Some(all).filter(|_| ahead.stride == 1),
         };
         if let Some(last) = last {
             self.stream(|s| s.extend(page, last));
         }
-        if let Some((home, runs)) = asked {
-            self.counters().pages_prefetched.add(runs.iter().map(|r| u64::from(r.end - r.start)).sum());
-            let (pushed, runs) = self.pick(shared, home, runs);
-            self.install_pushed(shared, &pushed);
-            if runs.is_empty() {
-                return;
-            }
-            let fetch = self.send_fetch(shared, home, runs, false);
-            self.prepare_for(shared, known, home, &fetch);
+        let Some(Ahead { pages, mut fetching, fetch, .. }) = begun else { return };
+        self.counters().pages_prefetched.add(pages);
+        if let Some(fetch) = &fetch {
+            self.counters().page_requests.add(1);
+            self.prepare_for(shared, known, &fetching, fetch);
+        }
+        if !fetching.is_over() {
+            self.go_on_fetching(shared, known, &mut fetching);
         }
     }
 
-    /// Has memory ready, and near, for pages that are on their way from `home`: the time until they come is free.
-    fn prepare_for(&self, shared: &Shared, known: &RegionState, home: NodeId, fetch: &Fetch) {
+    /// Has memory ready, and near, for pages that are on their way: the time until they come is free.
+    fn prepare_for(&self, shared: &Shared, known: &RegionState, fetching: &Fetching, fetch: &Fetch) {
         let runs = &fetch.runs;
         let Some(views) = &shared.views else { return };
         let unit_bytes = known.region.unit_pages() as usize * PAGE_BYTES;
         let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
         let few = pages as usize * PAGE_BYTES <= unit_bytes
             && known.region.unit_pages() as usize <= shared.tuning.prefetch.near_unit_pages_max;
-        if let Some(peer) = self.home().peer_memory(shared, home).filter(|_| few) {
+        if let Some(peer) = self.home().peer_memory(shared, fetching.home).filter(|_| few) {
             peer.memory.look_ahead(runs[0].start as usize * PAGE_BYTES..runs[0].end as usize * PAGE_BYTES);
-        }
-        let (mut fresh, mut none) = (Vec::new(), Outbox::new());
-        for run in runs {
-            self.home().each_chunk(shared, run, self.slot(), &mut none, |table, _, part| {
-                table.units().without_memory(part, &mut fresh);
-            });
         }
         // What comes in long runs gets its memory with its bytes, and what is claimed when it is mapped.
         let filled = |run: &Range<PageNo>| {
             views.tracked.fills() && (fetch.claim || run.end - run.start > shared.tuning.pages.few_pages)
         };
-        fresh.into_iter().filter(|run| !filled(run)).for_each(|run| views.tracked.prepare(run));
+        let parts = fetching.fresh.iter().flat_map(|fresh| {
+            runs.iter().map(|run| run.start.max(fresh.start)..run.end.min(fresh.end)).filter(|part| !part.is_empty())
+        });
+        parts.filter(|run| !filled(run)).for_each(|run| views.tracked.prepare(run));
         if !fetch.claim && views.tracked.notes_writes() && !known.read_only.load(Ordering::Relaxed) {
             shared.twins.prepare(pages as usize * PAGE_BYTES / unit_bytes, unit_bytes);
             if few {
@@ -478,30 +478,16 @@ impl Thread {
 
     /// Maps the unit that this thread is about to wait for, if nobody else can look at it before it is there: to map it
     /// is most of what is left to do once it has come.
-    fn premap(&self, shared: &Shared, home: NodeId, unit: &Range<PageNo>) {
-        // What is copied out of the home's memory is not waited for.
-        if self.home().peer_memory(shared, home).is_some() || !comem_net::threads::is_one_beside_ours() {
+    fn premap(&self, shared: &Shared, known: &RegionState, page: PageNo, fetch: &Fetch) {
+        let is_one = fetch.runs.len() == 1 && fetch.runs[0].len() == known.region.unit_pages() as usize;
+        // To ask whether there are others costs a system call.
+        if !is_one || fetch.claim || fetch.direct || !comem_net::threads::is_one_beside_ours() {
             return;
         }
-        let slot = self.slot();
-        self.stepping(|out| self.home().page_step(slot, unit.start, out, |table, cx| table.premap(cx, unit)));
-    }
-
-    pub(in crate::shared) fn send_fetch(
-        &self,
-        shared: &Shared,
-        home: NodeId,
-        runs: Vec<Range<PageNo>>,
-        claim: bool,
-    ) -> Fetch {
-        let needs = self.needs_at(shared, home);
-        let direct = self.home().peer_memory(shared, home).is_some();
-        let epoch = shared.epoch.load(Ordering::Acquire);
-        let fetch = Fetch { epoch, claim, direct, needs, runs: runs.into() };
-        self.counters().page_requests.add(1);
-        let target = Target::Request { node: home, origin: Origin::Caller };
-        self.stepping(|out| out.send_with(target, &Message::Fetch { body: &[] }, |body| fetch.emit(body)));
-        fetch
+        path_counts::count(path_counts::Step::PageLogic);
+        self.stepping(|out| {
+            premap(&mut self.home().node_pages(shared, self.slot(), out).of(known), page, fetch, || true);
+        });
     }
 
     pub(in crate::shared) fn is_fetching(&self, page: PageNo) -> bool {
@@ -511,20 +497,23 @@ impl Thread {
     }
 
     pub(in crate::shared) fn wait_for_fetch(&self, page: PageNo) -> Result<()> {
-        self.wait_while(page, || self.is_fetching(page))
-    }
-
-    /// As [`Thread::wait_for_fetch`], of a page of this region.
-    fn wait_for_fetch_of(&self, shared: &Shared, known: &RegionState, page: PageNo) -> Result<()> {
-        let Some(views) = &shared.views else { return Ok(()) };
-        self.wait_while(page, || known.step(views, page, |_, table, _, _| table.unit(page).is_fetching()))
-    }
-
-    fn wait_while(&self, page: PageNo, is_fetching: impl Fn() -> bool) -> Result<()> {
-        while is_fetching() {
+        while self.is_fetching(page) {
             self.wait(Waiting::Page(page))?;
-            // Mostly the answer has come, to this thread's own socket: then nobody else's need be looked at.
-            if !is_fetching() {
+            self.home().attend_idle_sockets(self.slot());
+        }
+        Ok(())
+    }
+
+    /// Waits until the page of this thread's fault is not being fetched any more.
+    fn wait_for_page(&self, shared: &Shared, known: &RegionState, page: PageNo) -> Result<()> {
+        let (awaited, Some(views)) = (shared.awaited(self.slot()), &shared.views) else { return Ok(()) };
+        let is_fetching = || known.step(views, page, |_, table, _, _| table.unit(page).is_fetching());
+        let mut wakes = 0u32;
+        while !awaited.is_over() {
+            self.wait(Waiting::Page(page))?;
+            wakes += 1;
+            // Each part of a long answer wakes the thread. Whoever takes the last one in says so.
+            if awaited.is_over() || wakes.is_multiple_of(LOOK_EVERY) && !is_fetching() {
                 break;
             }
             self.home().attend_idle_sockets(self.slot());
@@ -566,9 +555,4 @@ impl Thread {
         }
         Ok(())
     }
-}
-
-/// Drops a chunk's copies of a region that was freed; nothing of it is flushed.
-pub(crate) fn drop_copies(table: &mut PageTable, cx: &mut Context<'_>) {
-    table.free(cx, &mut NoFlush);
 }

@@ -21,6 +21,7 @@ use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_protocol::coherence::direct::UNIT_BYTES;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
+use comem_protocol::coherence::pages::node::evict::free;
 use comem_protocol::coherence::pages::region::{Homes, Part, Region, Unit};
 use comem_protocol::coherence::pages::wire::{self, RequiredDiff};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
@@ -532,7 +533,7 @@ impl Thread {
         drop(intervals);
         self.home().flush(self.slot(), &mut side);
         let mut needs = Vec::new();
-        wire::emit_needs(&self.needs_at(shared, owner), &mut needs);
+        wire::emit_needs(&self.home().needs_at(shared, owner), &mut needs);
         self.home().slots[self.slot()].expect_answer();
         let target = Target::Request { node: owner, origin: Origin::Caller };
         self.stepping(|out| out.send(target, &Message::Free { page, offset, needs: &needs }));
@@ -584,7 +585,7 @@ impl NodePages<'_> {
     /// A region was freed in this epoch: its memory goes back to the system. Its addresses are not used again as long
     /// as there are others, so that late diffs and late accesses meet nothing but the mark that it was freed.
     pub(in crate::shared) fn drop_region(&mut self, known: &RegionState, epoch: u32) {
-        let LocalPages { node, shared, slot } = self.local;
+        let LocalPages { node, shared, slot, .. } = self.local;
         if !known.begin_freeing() {
             return;
         }
@@ -610,9 +611,7 @@ impl NodePages<'_> {
                 crate::shared::memory::change(&views.guarded, &pages, |p| views.guarded.discard(p));
             }
             Part::Tracked => {
-                node.each_chunk(shared, &range, slot, self.side, |table, cx, _| {
-                    crate::shared::fault::drop_copies(table, cx)
-                });
+                free(&mut node.node_pages(shared, slot, self.side).of(known), &range);
                 crate::shared::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
             }
         }

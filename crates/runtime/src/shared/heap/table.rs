@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::inline::units::{LineCosts, LineUnits};
 use crate::mutex::{Mutex, RwLock};
+use crate::path_counts;
 use crate::shared::consistency::msi_pages::MsiUnit;
 use crate::shared::heap::freed_regions::FreedRegions;
 use crate::shared::memory::ChunkMemory;
@@ -229,6 +230,7 @@ impl RegionState {
         page: PageNo,
         step: impl FnOnce(&RegionState, &mut PageTable, &mut ChunkMemory<'_>, &mut ListMembership) -> R,
     ) -> R {
+        path_counts::count(path_counts::Step::TableLock);
         let mut cell = self.slot(page).lock();
         let PageTableSlot { table, twins, lists } = &mut *cell;
         let layout = table.layout();
@@ -269,10 +271,15 @@ impl RegionState {
         (self.region.first + (index + 1) * CHUNK_PAGES).min(self.region.first + self.region.pages)
     }
 
-    /// The chunk with this page.
-    fn chunk_around(&self, page: PageNo) -> Range<PageNo> {
+    /// The chunk with this page, where regions of this kind have them and if it exists here; else the next page, if
+    /// there is one, where there may be one.
+    pub(crate) fn chunk_around(&self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
         let start = page - (page - self.region.first) % CHUNK_PAGES;
-        start..self.chunk_end(page)
+        match self.region.part() {
+            Part::Guarded | Part::Lines => Err(Some(self.region.range().end)),
+            Part::Tracked if self.has_slot(page) => Ok(start..self.chunk_end(page)),
+            Part::Tracked => Err(Some(self.chunk_end(page))),
+        }
     }
 
     /// Whether homes may migrate.
@@ -368,6 +375,7 @@ impl Table {
 
     /// The region with this page.
     pub(crate) fn find(&self, page: PageNo) -> Option<Arc<RegionState>> {
+        path_counts::count(path_counts::Step::RegionLookup);
         let regions = self.regions.read();
         let (_, known) = regions.range(..=page).next_back()?;
         (page < known.region.first + known.region.pages).then(|| known.clone())
@@ -376,6 +384,7 @@ impl Table {
     /// The chunks that begin at these pages, as far as regions have them, in one look at the table; each with what it
     /// has to be asked for.
     pub(crate) fn chunks_at(&self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, PendingWork)> {
+        path_counts::count(path_counts::Step::RegionLookup);
         let regions = self.regions.read();
         let mut last: Option<&Arc<RegionState>> = None;
         let chunk = |first: &PageNo| {
@@ -398,12 +407,7 @@ impl Table {
     /// The chunk with this page, in a region of pages with several writers and if it exists here; else the next page,
     /// if there is one, where there may be one.
     pub(crate) fn chunk_around(&self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
-        let Some(known) = self.find(page) else { return Err(self.next_after(page)) };
-        match known.region.part() {
-            Part::Guarded | Part::Lines => Err(Some(known.region.range().end)),
-            Part::Tracked if known.has_slot(page) => Ok(known.chunk_around(page)),
-            Part::Tracked => Err(Some(known.chunk_end(page))),
-        }
+        self.find(page).map_or_else(|| Err(self.next_after(page)), |known| known.chunk_around(page))
     }
 
     /// The region that begins at or before this page, for messages about accesses beyond it.

@@ -15,6 +15,7 @@ use comem_protocol::coherence::pages::atomic::{Answer, Atomic, Kind, Op, Request
 use comem_protocol::coherence::pages::node::invalidate::invalidate_copy;
 use comem_protocol::coherence::pages::page_table::atomic::Place;
 use comem_protocol::coherence::pages::region::Part;
+use comem_protocol::coherence::pages::serve::Listing;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::outbox::{Origin, Outbox, Target};
@@ -159,7 +160,7 @@ impl Thread {
         (page, offset): (PageNo, usize),
         operation: Atomic,
     ) -> Result<Answer> {
-        let needs = self.needs_at(shared, home);
+        let needs = self.home().needs_at(shared, home);
         let there = self.home().peer_memory(shared, home).filter(|peer| peer.memory.is_writable());
         // Beside a collective call of another thread homes may move.
         let there = there.filter(|peer| self.home().gate.is_none() && peer.has_applied(&needs));
@@ -186,7 +187,8 @@ impl Thread {
     fn atomic_is_done(&self, shared: &Shared, known: &RegionState, page: PageNo) {
         shared.push_buffer.lock().void(&(page..page + 1));
         let lacks = self.stepping(|out| {
-            self.home().known_step(self.slot(), shared, known, page, out, |table, _| table.atomic_done(page))
+            let pages = self.home().local_pages(shared, self.slot()).of(known);
+            pages.table_step((page, Listing::Fault), out, |table, _| table.atomic_done(page))
         });
         if lacks == Some(true) {
             self.invalidate_copy(shared, page);

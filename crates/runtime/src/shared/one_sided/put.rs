@@ -6,9 +6,9 @@
 //! that they are in, before anybody is told of them (decision 0018). The diffs of a node still arrive in their order:
 //! what comes behind a message that is on its way is a message too.
 
+use crate::node::Node;
 use crate::shared::Shared;
 use crate::shared::consistency::serve::LocalPages;
-use crate::thread::Thread;
 use comem_memory::diff;
 use comem_protocol::coherence::pages::PAGE_BYTES;
 use comem_protocol::coherence::pages::intervals::IntervalState;
@@ -25,7 +25,7 @@ impl LocalPages<'_> {
         (home, serial): (NodeId, u64),
         diffs: &[u8],
     ) -> bool {
-        let LocalPages { node, shared, slot } = *self;
+        let LocalPages { node, shared, slot, .. } = *self;
         let Some(peer) = node.peer_memory(shared, home) else { return false };
         let Some(directory) = peer.directory.as_ref().filter(|_| peer.memory.is_writable()) else { return false };
         let in_order = directory.diffs_in(shared.me.0) + 1 == serial || !Rule::PutsKeepTheirOrder.on();
@@ -58,13 +58,13 @@ impl LocalPages<'_> {
     }
 }
 
-impl Thread {
-    /// What a fetch from `home` must ask for. Diffs of this node that another of its threads is about to put are in
-    /// when this returns: nobody at the home would look for what waits for them.
+impl Node {
+    /// What `home` must have applied before it answers or shows anything. Diffs of this node that another of its threads
+    /// is about to put are in when this returns: nobody at the home would look for what waits for them.
     pub(in crate::shared) fn needs_at(&self, shared: &Shared, home: NodeId) -> Vec<RequiredDiff> {
         let needs = shared.needs.lock().at(home);
         let Some(mine) = needs.iter().find(|need| need.writer == shared.me) else { return needs };
-        let directory = self.home().peer_memory(shared, home).and_then(|peer| peer.directory.as_ref());
+        let directory = self.peer_memory(shared, home).and_then(|peer| peer.directory.as_ref());
         if directory.is_some_and(|directory| directory.diffs_in(shared.me.0) < mine.serial) {
             drop(shared.intervals.lock());
         }

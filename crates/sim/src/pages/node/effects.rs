@@ -3,6 +3,7 @@
 use super::{Diffs, Pages};
 use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
+use comem_protocol::coherence::pages::node::fault::Came;
 use comem_protocol::coherence::pages::node::{Failure, NodeEffects};
 use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
 use comem_protocol::coherence::pages::page_table::{DiffSink, PageTable};
@@ -10,7 +11,7 @@ use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::serve::{self, Listing, PageState};
 use comem_protocol::coherence::pages::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, RequiredDiff};
-use comem_protocol::coherence::pages::{Context, PageNo};
+use comem_protocol::coherence::pages::{Context, PageMapping, PageNo};
 use comem_protocol::ids::NodeId;
 use comem_protocol::outbox::{self, Outbox};
 use comem_protocol::sync::IntervalMark;
@@ -57,8 +58,16 @@ impl NodeEffects for Pages {
         step(&mut self.needs)
     }
 
-    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R) -> Option<R> {
-        self.chunk_of(page).map(|at| self.with(at, step))
+    fn epoch(&self) -> u32 {
+        self.intervals.epoch()
+    }
+
+    fn listed_step<R>(
+        &mut self,
+        at: (PageNo, Listing),
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        self.listed_chunk(at, &mut Outbox::new(), step)
     }
 
     fn diff_step<R>(
@@ -125,11 +134,14 @@ impl NodeEffects for Pages {
         step(&mut self.sync_phase)
     }
 
+    fn notes_writes(&self) -> bool {
+        self.memory.notes_writes()
+    }
+
     fn writes_seen(
         &mut self,
         _: &[(Range<PageNo>, PendingWork)],
-        _: SyncPhase,
-        _: &mut Vec<Range<PageNo>>,
+        _: Option<(SyncPhase, &mut Vec<Range<PageNo>>)>,
     ) -> Option<Vec<Range<PageNo>>> {
         self.others_act();
         let seen = self.memory.peek();
@@ -155,6 +167,19 @@ impl NodeEffects for Pages {
 
     fn home_has(&mut self, needs: &[RequiredDiff]) {
         self.needs.confirm(self.me, needs);
+    }
+
+    fn units_from(&mut self, page: PageNo) -> Option<(PageNo, u32)> {
+        let shape = self.chunk_of(page).map(|at| self.chunks[at].layout());
+        shape.map(|shape| (shape.first + shape.pages, shape.unit_pages))
+    }
+
+    fn pages_came(&mut self, how: Came, pages: u64) {
+        match how {
+            Came::Taken => self.taken += pages,
+            Came::Pushed => self.pushed.1 += pages,
+            Came::Carried => self.carried.1 += pages,
+        }
     }
 
     fn push(&mut self, epoch: u32) {

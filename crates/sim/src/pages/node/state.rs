@@ -35,12 +35,13 @@ impl PageState for Pages {
     ) -> Option<R> {
         let at = self.chunk_of(page)?;
         match listing {
-            Listing::AsBefore => {}
+            Listing::AsBefore | Listing::Idle => {}
             Listing::Taken => self.active.strike(at),
             Listing::Live if self.is_freed(page) => return None,
             Listing::Shared | Listing::Live if !Rule::SharedChunksAreListedFirst.on() => {}
-            Listing::Mapped if !Rule::MappedChunksAreListedFirst.on() => {}
-            Listing::Shared | Listing::Live | Listing::Mapped => self.active.put(at),
+            Listing::Fault if !self.chunks[at].unit(page).may_need_notices() => {}
+            Listing::Mapped | Listing::Fault if !Rule::MappedChunksAreListedFirst.on() => {}
+            Listing::Shared | Listing::Live | Listing::Mapped | Listing::Fault => self.active.put(at),
         }
         Some(self.with(at, step))
     }

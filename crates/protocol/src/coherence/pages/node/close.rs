@@ -59,7 +59,7 @@ pub fn close_tables<E: NodeEffects>(
     let before = node.tables_at(firsts);
     collect_remote_gets(node, &before);
     let mut idle = Vec::new();
-    let seen = node.writes_seen(&before, sync_phase, &mut idle);
+    let seen = node.writes_seen(&before, Some((sync_phase, &mut idle)));
     // What tables ask for is read behind the kernel's notes: whoever takes notes out of the kernel has asked before.
     let tables = node.tables_at(firsts);
     let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), Notices::default(), Vec::new());
@@ -102,6 +102,29 @@ pub fn collect_remote_gets(node: &mut impl NodeEffects, tables: &[(Range<PageNo>
     for (table, _) in tables.iter().filter(|(_, asks)| asks.gets) {
         if node.may_be_taken(table) {
             node.step(table.start, |table, cx| table.collect_remote_gets(cx));
+        }
+    }
+}
+
+/// Whether an interval that ended now might have something in it. The caller holds the [`IntervalState`], so none is
+/// just ending: that would have taken the list of active tables, and what is written to them meanwhile is not in it.
+pub fn may_have_to_tell<E: NodeEffects>(node: &mut E) -> bool {
+    let mut active = node.active();
+    active.sort_unstable();
+    let tables = node.tables_at(&active);
+    collect_remote_gets(node, &tables);
+    let asks_for_close = |node: &mut E| {
+        // Read behind the kernel's notes here, too.
+        let tables = node.tables_at(&active);
+        Rule::PendingWorkIsTold.on() && tables.iter().any(|(_, asks)| asks.close)
+    };
+    match node.writes_seen(&tables, None) {
+        Some(seen) => !seen.is_empty() || asks_for_close(node),
+        // The kernel has not answered.
+        None if node.notes_writes() => !tables.is_empty(),
+        None => {
+            let mut firsts = tables.iter().map(|(table, _)| table.start);
+            firsts.any(|first| node.step(first, |table, _| table.units().has_pending_notices()) == Some(true))
         }
     }
 }

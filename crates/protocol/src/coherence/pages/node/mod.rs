@@ -9,15 +9,22 @@
 //! | [`diffs`] | gathers diffs into messages, with the serials by which homes apply them |
 //! | [`close`] | ends an interval |
 //! | [`invalidate`] | ends the copies that notices name, and says what to fetch again |
+//! | [`fault`] | what a fault does, and how pages come that are fetched |
+//! | [`refetch`] | copies that have ended are fetched again |
+//! | [`evict`] | copies make room for others; memory is freed |
 //! | [`sync`] | what releases, acquires and barriers do |
 
 pub mod close;
 pub mod diffs;
+pub mod evict;
+pub mod fault;
 pub mod invalidate;
+pub mod refetch;
 pub mod sync;
 
 use self::close::{CloseReason, Notices};
 use self::diffs::DiffBatch;
+use self::fault::Came;
 use super::intervals::{IntervalState, RequiredDiffs};
 use super::page_table::interval_end::PendingWork;
 use super::page_table::{DiffSink, PageTable};
@@ -56,8 +63,22 @@ pub trait NodeEffects {
     fn me(&self) -> NodeId;
     /// Which diffs each home must have applied.
     fn needs<R>(&mut self, step: impl FnOnce(&mut RequiredDiffs) -> R) -> R;
+    /// What a home must have applied before it says or shows anything; this node's own diffs have left.
+    fn needs_at(&mut self, home: NodeId) -> Vec<RequiredDiff> {
+        self.needs(|needs| needs.at(home))
+    }
+    /// This node's epoch.
+    fn epoch(&self) -> u32;
     /// A step of the page table with this page; `None` when no region with several writers has it.
-    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R) -> Option<R>;
+    fn step<R>(&mut self, page: PageNo, step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R) -> Option<R> {
+        self.listed_step((page, Listing::AsBefore), step)
+    }
+    /// The same, with what becomes of the table's place in the list of active ones.
+    fn listed_step<R>(
+        &mut self,
+        at: (PageNo, Listing),
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
+    ) -> Option<R>;
     /// As [`NodeEffects::step`], for one that may flush diffs.
     fn diff_step<R>(
         &mut self,
@@ -87,13 +108,15 @@ pub trait NodeEffects {
     fn may_be_taken(&mut self, _table: &Range<PageNo>) -> bool {
         true
     }
+    /// Whether the kernel notes what is written.
+    fn notes_writes(&self) -> bool;
     /// The pages of these tables, in order, that the kernel notes as written, and perhaps more; `None` where it notes
-    /// none or has not answered. Appends to `idle` what was looked at so often in vain that it is laid aside.
+    /// none or has not answered. Where the question ends an interval (`scan`), appends what was looked at so often in
+    /// vain that it is laid aside.
     fn writes_seen(
         &mut self,
         tables: &[(Range<PageNo>, PendingWork)],
-        sync_phase: SyncPhase,
-        idle: &mut Vec<Range<PageNo>>,
+        scan: Option<(SyncPhase, &mut Vec<Range<PageNo>>)>,
     ) -> Option<Vec<Range<PageNo>>>;
     /// Whether more pages may have their home here than by the layout of their regions.
     fn has_room_for_homes(&mut self) -> bool;
@@ -120,6 +143,18 @@ pub trait NodeEffects {
     fn push(&mut self, epoch: u32);
     /// Which homes move to whom at a barrier, by what all nodes have written.
     fn decide_moves(&mut self, epoch: u32, entries: &[(Entry, bool)]) -> Vec<(Range<PageNo>, NodeId)>;
+    /// Whether this node copies pages out of this home's memory itself, once the home says that it may.
+    fn reads_memory_of(&mut self, _home: NodeId) -> bool {
+        false
+    }
+    /// How far units go on as they are from this page, and how many pages each has; `None` where no region has it.
+    fn units_from(&mut self, page: PageNo) -> Option<(PageNo, u32)>;
+    /// Whether the page is being fetched.
+    fn is_fetching(&mut self, page: PageNo) -> bool {
+        self.step(page, |table, _| table.unit(page).is_fetching()) == Some(true)
+    }
+    /// So many pages came for which no home was asked.
+    fn pages_came(&mut self, _how: Came, _pages: u64) {}
     /// Diffs were announced for this node's own home pages: who has acquired waits for them.
     fn awaits_diffs(&mut self) {}
     /// Stores a message's diffs into their home's memory, or sends them before the step's other messages. They stand

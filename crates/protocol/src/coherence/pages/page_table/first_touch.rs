@@ -148,7 +148,7 @@ impl PageTable {
         for unit in self.units.within(pages) {
             let at = self.units.pages_of(unit);
             let first = if self.units.is_home_unknown(unit) { cx.memory.claim(home, at.start, cx.me) } else { None };
-            match first {
+            match first.map(|other| if Rule::FirstClaimsCount.on() { other } else { cx.me }) {
                 Some(other) if other != home => match settled.last_mut() {
                     Some((run, to)) if *to == other && run.end == at.start => run.end = at.end,
                     _ => settled.push((at, other)),

@@ -2,7 +2,7 @@
 
 use super::ChunkLayout;
 use super::state::UnitState;
-use crate::coherence::pages::{PageNo, push_range};
+use crate::coherence::pages::{PageNo, RunList, push_range};
 use crate::ids::NodeId;
 use crate::tuning::PageTuning;
 use std::ops::{Deref, DerefMut, Range};
@@ -271,7 +271,7 @@ impl Units {
     }
 
     /// Appends what of `pages` is being fetched and has no memory here yet.
-    pub fn without_memory(&self, pages: &Range<PageNo>, fresh: &mut Vec<Range<PageNo>>) {
+    pub fn without_memory(&self, pages: &Range<PageNo>, fresh: &mut impl RunList) {
         for unit in self.within(pages).filter(|unit| self[*unit].is_fetching()) {
             if !self[unit].state.has_memory() {
                 push_range(fresh, self.pages_of(unit));
