@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn what_a_second_lock_tells_of_is_the_difference_between_hlrc_and_scope() {
         for (name, outcome) in [("MP+publish", vec![1, 0]), ("WRC+locks", vec![1, 1, 0])] {
-            assert!(seen(name, "scope", 300).seen.contains_key(&outcome), "{name} under scope");
+            assert!(seen(name, "scope", 3000).seen.contains_key(&outcome), "{name} under scope");
             let under_hlrc = seen(name, "hlrc", 300);
             assert!(!under_hlrc.seen.contains_key(&outcome) && !under_hlrc.allows(&outcome), "{name} under hlrc");
         }

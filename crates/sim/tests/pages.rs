@@ -141,7 +141,7 @@ fn pages_are_sent_unasked_and_many_of_them_are_used() {
     let (mut pushed, mut carried) = ((0, 0), (0, 0));
     for faults in [None, lossy()] {
         for seed in 0..200 {
-            let outcome = Scenario { faults, ..Scenario::new(PageEngine::Hlrc) }.run(seed).outcome;
+            let outcome = Scenario { faults, tunes: false, ..Scenario::new(PageEngine::Hlrc) }.run(seed).outcome;
             pushed = (pushed.0 + outcome.pushed.0, pushed.1 + outcome.pushed.1);
             carried = (carried.0 + outcome.carried.0, carried.1 + outcome.carried.1);
         }

@@ -18,7 +18,7 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
         Rule::CarriedCopiesAreReleased => {
             family(Kind::Wavering).into_iter().map(|scenario| Scenario { tunes: false, ..scenario }).collect()
         }
-        Rule::OfferedPagesKeepTheirNotes => family(Kind::Sor),
+        Rule::OfferedPagesKeepTheirNotes | Rule::ComparedPagesGoOutAsTold => family(Kind::Sor),
         Rule::PremappedPagesAreTracked => {
             family(Kind::Sor).into_iter().map(|scenario| Scenario { lone: true, ..scenario }).collect()
         }
