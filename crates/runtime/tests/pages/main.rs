@@ -80,6 +80,7 @@ fn node() {
         beside::play,
         regions::play,
         msi_pages::play,
+        refetch_all::play,
         #[cfg(debug_assertions)]
         paths::play,
     ];
