@@ -45,10 +45,10 @@ fn a_node_under_gdb_takes_its_faults_shows_pages_that_are_fetched_and_ends_well(
     let program = common::build("cc", "c11", "debugged.c");
     // Words for a command of the script are told apart by spaces.
     let look = "print **(long**)&looked_at";
-    let touch = "comem-touch *(long**)&looked_at";
+    let touch = "comem-prefetch *(long**)&looked_at";
     let calls = calls();
     if !calls {
-        println!("SKIP: comem-touch and comem-waits: this gdb cannot call functions of a program on this processor");
+        println!("SKIP: comem-prefetch and comem-waits: this gdb cannot call functions of a program on this processor");
     }
     let all = ["break look", "run", look, touch, look, "comem-threads", "comem-waits", "continue"];
     let needs_calls = |command: &str| command == touch || command == "comem-waits";

@@ -119,7 +119,7 @@ impl Node {
             inboxes: Inboxes::new(places, config.threads),
             objects: Objects::new(places),
             sync: SyncState::new(
-                Barrier::new(me, nodes, callers).for_notices(wire.free_notices_bytes()),
+                Barrier::new(me, nodes, callers).tuned(config.tuning.sync).for_notices(wire.free_notices_bytes()),
                 &config.tuning,
             ),
             arrival_words: ArrivalWords::new(me, nodes),

@@ -43,7 +43,7 @@ impl SyncState {
             lock_tables: OnceLock::new(),
             flags: (0..FLAG_SHARDS).map(|_| Mutex::default()).collect(),
             objects: (0..OBJECT_SHARDS).map(|_| Mutex::new(SyncObjects::new().tuned(tuning.sync))).collect(),
-            barrier: Mutex::new(barrier.tuned(tuning.sync)),
+            barrier: Mutex::new(barrier),
         }
     }
 
