@@ -13,7 +13,8 @@ pub(super) const PROPERTIES: Properties = Properties {
     name: "refetch-all",
     number: 255,
     is_listed: false,
-    writers: Writers::Several(SeveralWriters { is_scoped: false, at_acquire: Some(drop_copies) }),
+    is_for_jobs: true,
+    writers: Writers::Several(SeveralWriters { is_scoped: false, keeps_diffs: false, at_acquire: Some(drop_copies) }),
     keeps_pages: true,
     lines: None,
 };

@@ -120,7 +120,7 @@ fn a_program_in_cpp_is_a_job_too() {
 
 /// Every engine that keeps pages, the example among them.
 fn page_engines() -> impl Iterator<Item = &'static str> {
-    PageEngine::ALL.into_iter().filter(|engine| engine.keeps_pages()).map(PageEngine::name)
+    PageEngine::for_jobs().filter(|engine| engine.keeps_pages()).map(PageEngine::name)
 }
 
 #[test]

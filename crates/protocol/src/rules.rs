@@ -268,6 +268,32 @@ pub enum Rule {
     SaidIsKept,
     /// A reduction is a barrier, for memory too.
     ReductionsTell,
+    /// Where diffs stay with their writers: bytes that come never overwrite newer ones of the copy.
+    NewerBytesStay,
+    /// An interval that is told has its diffs in its writer's store.
+    DiffsAreMadeAtClose,
+    /// A page is valid when the diffs of all writers have come.
+    PagesWaitForAllDiffs,
+    /// A notice that meets a page for which diffs were asked makes it need more.
+    NoticesVoidAsks,
+    /// What comes is stored before the twin is made: it is nothing that this node wrote.
+    PatchesReachTheTwin,
+    /// What was written to a copy is kept before the copy ends.
+    OwnBytesFirst,
+    /// An answer that comes again stores nothing: threads may have stored since.
+    DuplicatesPatchOnce,
+    /// A manager's copy comes with the stamps of its bytes.
+    BasesBringTheirStamps,
+    /// It is what was released, and not what threads have stored since.
+    BasesAreReleased,
+    /// Who has heard of an interval gives later ones to its own.
+    StampsFollowWhatIsTold,
+    /// Two diffs of one interval have different stamps.
+    EveryDiffHasItsStamp,
+    /// Before diffs are dropped managers have all of them.
+    ManagersAreComplete,
+    /// Diffs are dropped one barrier after that was announced: until then others ask for them.
+    DiffsOutliveReaders,
     /// The tag of a unit's only holder is left alone only if that is the unit's home, not, as the paper prints, if
     /// the thread
     /// that stores runs there.
@@ -420,6 +446,23 @@ impl Rule {
         Rule::ListedHoldsAreLookedAtAgain,
         Rule::AheadIsForNobody,
         Rule::AtMostOnce,
+    ];
+
+    /// The rules for pages whose diffs stay with their writers.
+    pub const KEPT_DIFFS: [Rule; 13] = [
+        Rule::NewerBytesStay,
+        Rule::DiffsAreMadeAtClose,
+        Rule::PagesWaitForAllDiffs,
+        Rule::NoticesVoidAsks,
+        Rule::PatchesReachTheTwin,
+        Rule::OwnBytesFirst,
+        Rule::DuplicatesPatchOnce,
+        Rule::BasesBringTheirStamps,
+        Rule::BasesAreReleased,
+        Rule::StampsFollowWhatIsTold,
+        Rule::EveryDiffHasItsStamp,
+        Rule::ManagersAreComplete,
+        Rule::DiffsOutliveReaders,
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.

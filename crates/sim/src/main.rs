@@ -35,9 +35,9 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --loss PERCENT     short for --faults drop=PERCENT%,dup=10%,reorder=10%
   --faults SPEC      the network's faults, as for comem run (default: drop=20%,dup=10%,reorder=10%)
   --messages         whole messages over a network that only reorders, without the link
-  --pages            the engines for pages: --engine hlrc, scope, mixed (regions under both in one job) or msi (default:
-                     each of the four), --program mixed, migratory, sor, producer, same-lock, second-lock, lock-wrc,
-                     chain, wavering, wide-release, wide-acquire, semaphores, readers, conditions, reductions,
+  --pages            the engines for pages: --engine hlrc, scope, lrc, mixed (regions under the first two in one job) or
+                     msi (default: each of the five), --program mixed, migratory, sor, producer, same-lock, second-lock,
+                     lock-wrc, chain, wavering, wide-release, wide-acquire, semaphores, readers, conditions, reductions,
                      meetings or relay, with nodes as the seed chooses; under msi: mixed, hot, counters, spans, spins,
                      evictions or a litmus program
   --memory KIND      of pages under hlrc and scope: noted (the kernel notes first writes) or faults (first writes
@@ -256,9 +256,14 @@ fn page_jobs(engine: Option<String>, memory: Option<String>) -> Result<Vec<Job>,
     let single = (engine.is_none() && memory.is_none()).then_some(Job::Single);
     let engines = match engine.as_deref() {
         Some("mixed") => vec![Engines::Mixed],
-        Some(name) => vec![Engines::One(parse("engine", name)?)],
+        Some(name) => match PageEngine::named(name) {
+            Some(engine) => vec![Engines::One(engine)],
+            None => vec![Engines::One(parse("engine", name)?)],
+        },
+        // Those that jobs may not have yet are tried here alone.
         None => {
-            let several = PageEngine::listed().filter(|engine| engine.has_several_writers());
+            let tried = |engine: &PageEngine| engine.properties().is_listed || !engine.properties().is_for_jobs;
+            let several = PageEngine::ALL.into_iter().filter(|engine| engine.has_several_writers()).filter(tried);
             several.map(Engines::One).chain([Engines::Mixed]).collect()
         }
     };

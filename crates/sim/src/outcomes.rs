@@ -214,6 +214,7 @@ fn layout(nodes: usize, pages: u32, engine: PageEngine, rng: &mut Rng) -> Layout
         compares: false,
         pushes: None,
         diffs_bytes: 4096,
+        diffs_kept_max: i64::MAX,
         posts_arrivals: true,
     }
 }

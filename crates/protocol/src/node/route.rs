@@ -154,7 +154,11 @@ pub fn dispatch(
         | Message::Push { .. }
         | Message::PushUnused { .. }
         | Message::Atomic { .. }
-        | Message::AtomicDone { .. } => state.page(origin, message, out),
+        | Message::AtomicDone { .. }
+        | Message::FetchDiffs { .. }
+        | Message::KeptDiffs { .. }
+        | Message::FetchBase { .. }
+        | Message::Base { .. } => state.page(origin, message, out),
         Message::Remote { .. } | Message::RemoteDone { .. } | Message::Invite | Message::Invitation { .. } => {
             state.remote(now, origin, message, out)
         }

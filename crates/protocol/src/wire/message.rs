@@ -218,6 +218,14 @@ types! {
     ATOMIC = 74;
     /// What the word held before.
     ATOMIC_DONE = 75;
+    /// A node wants what the receiver wrote to pages whose diffs stay with their writers.
+    FETCH_DIFFS = 80;
+    /// What it wrote.
+    KEPT_DIFFS = 81;
+    /// A node wants copies of such pages of which the receiver is the manager.
+    FETCH_BASE = 82;
+    /// The copies.
+    BASE = 83;
     /// One-sided operations on the receiver's memory of lines, emulated.
     REMOTE = 76;
     /// What they brought.
@@ -279,6 +287,10 @@ pub enum Message<'a> {
     PushUnused { body: &'a [u8] },
     Atomic { body: &'a [u8] },
     AtomicDone { body: &'a [u8] },
+    FetchDiffs { body: &'a [u8] },
+    KeptDiffs { body: &'a [u8] },
+    FetchBase { body: &'a [u8] },
+    Base { body: &'a [u8] },
     Remote { body: &'a [u8] },
     RemoteDone { body: &'a [u8] },
     Invite,
@@ -420,6 +432,10 @@ impl<'a> Message<'a> {
             Message::PushUnused { .. } => types::PUSH_UNUSED,
             Message::Atomic { .. } => types::ATOMIC,
             Message::AtomicDone { .. } => types::ATOMIC_DONE,
+            Message::FetchDiffs { .. } => types::FETCH_DIFFS,
+            Message::KeptDiffs { .. } => types::KEPT_DIFFS,
+            Message::FetchBase { .. } => types::FETCH_BASE,
+            Message::Base { .. } => types::BASE,
             Message::Remote { .. } => types::REMOTE,
             Message::RemoteDone { .. } => types::REMOTE_DONE,
             Message::Invite => types::INVITE,
@@ -564,6 +580,10 @@ impl<'a> Message<'a> {
             | Message::PushUnused { body }
             | Message::Atomic { body }
             | Message::AtomicDone { body }
+            | Message::FetchDiffs { body }
+            | Message::KeptDiffs { body }
+            | Message::FetchBase { body }
+            | Message::Base { body }
             | Message::Remote { body }
             | Message::RemoteDone { body }
             | Message::Invitation { body } => out.put_bytes(body),
@@ -672,6 +692,10 @@ impl<'a> Message<'a> {
             types::PUSH_UNUSED => Message::PushUnused { body: r.rest() },
             types::ATOMIC => Message::Atomic { body: r.rest() },
             types::ATOMIC_DONE => Message::AtomicDone { body: r.rest() },
+            types::FETCH_DIFFS => Message::FetchDiffs { body: r.rest() },
+            types::KEPT_DIFFS => Message::KeptDiffs { body: r.rest() },
+            types::FETCH_BASE => Message::FetchBase { body: r.rest() },
+            types::BASE => Message::Base { body: r.rest() },
             types::REMOTE => Message::Remote { body: r.rest() },
             types::REMOTE_DONE => Message::RemoteDone { body: r.rest() },
             types::INVITE => Message::Invite,
@@ -746,6 +770,10 @@ mod tests {
             Message::PushUnused { body: b"u" },
             Message::Atomic { body: b"a" },
             Message::AtomicDone { body: b"d" },
+            Message::FetchDiffs { body: b"f" },
+            Message::KeptDiffs { body: b"k" },
+            Message::FetchBase { body: b"f" },
+            Message::Base { body: b"b" },
             Message::Remote { body: b"r" },
             Message::RemoteDone { body: b"e" },
             Message::Invite,

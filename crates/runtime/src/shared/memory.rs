@@ -339,6 +339,12 @@ impl PageMemory for ChunkMemory<'_> {
         true
     }
 
+    fn patch(&mut self, unit: Range<PageNo>, at: usize, bytes: &[u8]) {
+        debug_assert!(at + bytes.len() <= Self::bytes(&unit));
+        // SAFETY: the bytes lie within the unit, which lies within the service view; no thread can see it meanwhile.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pointer(unit.start).add(at), bytes.len()) };
+    }
+
     fn discard(&mut self, pages: Range<PageNo>) {
         change(self.arena, &pages, |p| self.arena.discard(p));
     }

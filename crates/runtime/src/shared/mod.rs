@@ -113,6 +113,8 @@ pub(crate) struct Shared {
     pub(crate) packed_calls: AtomicBool,
     pub(crate) intervals: Mutex<IntervalState>,
     pub(crate) needs: Mutex<RequiredDiffs>,
+    /// What engines need whose diffs stay with their writers.
+    pub(crate) kept_diffs: consistency::kept_diffs::KeptDiffs,
     pub(crate) home_queue: Mutex<HomeQueue>,
     /// What other nodes have sent unasked. Taken last: who holds it takes no other lock.
     pub(crate) push_buffer: Mutex<PushBuffer>,
@@ -200,6 +202,7 @@ impl Shared {
             packed_calls: AtomicBool::new(false),
             intervals: Mutex::new(IntervalState::new(me, config.page_engine)),
             needs: Mutex::default(),
+            kept_diffs: consistency::kept_diffs::KeptDiffs::new(cache_pages(config) * PAGE_BYTES as u64 / DIFFS_PART),
             home_queue: Mutex::new(HomeQueue::new()),
             push_buffer: Mutex::new(PushBuffer::new(tuning.notices)),
             migration: Mutex::new(Migration::new(tuning.homes)),
@@ -309,6 +312,9 @@ fn place_of(config: &Config, base: usize, part: Part) -> (usize, usize) {
     let Range { start, end } = parts_of(config).pages(part);
     (base + start as usize * PAGE_BYTES, (end - start) as usize * PAGE_BYTES)
 }
+
+/// Diffs that stay with their writers may take so much of what the cache may take, as its inverse.
+const DIFFS_PART: u64 = 8;
 
 /// How many pages of other nodes may be kept.
 fn cache_pages(config: &Config) -> u64 {

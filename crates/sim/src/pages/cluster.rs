@@ -52,6 +52,10 @@ pub struct Outcome {
     pub taken: u64,
     /// Messages of diffs that were stored into their home's memory instead.
     pub put: u64,
+    /// Messages about diffs that stay with their writers, each request and each reply.
+    pub kept_messages: u64,
+    /// Bytes of such diffs that all nodes keep at the end.
+    pub kept_bytes: u64,
     /// Pages sent unasked, and how many of them were used.
     pub pushed: (u64, u64),
     /// Pages sent with tokens, and how many of them were used.
@@ -75,6 +79,8 @@ pub(super) enum Event {
     Again(NodeId, Slot, Incoming),
     /// Pages that were taken in before.
     Late(NodeId, Vec<u8>),
+    /// So was an answer about diffs that stay with their writers.
+    Repeated(NodeId, Incoming),
     /// What steps of a node's chunks had left to do is done.
     Listed(NodeId),
     LinkTimer(Channel),
@@ -204,6 +210,7 @@ impl Cluster {
                 Event::Attend(at) => self.drain(at, Slot::SERVICE),
                 Event::Again(node, slot, message) => self.message(node, slot, message),
                 Event::Late(node, body) => self.late(node, &body),
+                Event::Repeated(node, message) => self.repeated(node, &message),
                 Event::Listed(node) => self.nodes[node.index()].pages.active.all_go_on(),
                 Event::LinkTimer(channel) => self.link_timer(channel),
                 Event::BarrierTimer(node) => self.barrier_timer(node),
@@ -238,6 +245,9 @@ impl Cluster {
         self.outcome.taken = self.nodes.iter().map(|n| n.pages.taken).sum();
         self.outcome.carried = carried.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         self.outcome.pushed = pushed.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        for tables in self.nodes.iter().map(|n| &n.pages.chunks) {
+            self.outcome.kept_bytes += tables.iter().map(|table| table.kept_bytes() as u64).sum::<u64>();
+        }
         for tally in self.nodes.iter().map(|n| n.pages.tally) {
             let moved = [tally.pages_fetched, tally.diffs_made, tally.migrations];
             let ended = [tally.evictions, tally.void_fetches, tally.laid_aside];
@@ -469,8 +479,10 @@ impl Cluster {
     }
 
     fn message(&mut self, node: NodeId, slot: Slot, message: Incoming) {
-        let of_pages =
-            [types::FETCH, types::PAGES, types::DIFFS, types::PUSH, types::PUSH_UNUSED].contains(&message.ty);
+        let of_kept = [types::FETCH_DIFFS, types::KEPT_DIFFS, types::FETCH_BASE, types::BASE].contains(&message.ty);
+        let of_pages = of_kept
+            || [types::FETCH, types::PAGES, types::DIFFS, types::PUSH, types::PUSH_UNUSED].contains(&message.ty);
+        self.outcome.kept_messages += u64::from(of_kept);
         if self.nodes[node.index()].opening && !of_pages {
             return self.after(Span(10_000), Event::Again(node, slot, message));
         }
@@ -496,7 +508,21 @@ impl Cluster {
         {
             let delay = self.chance_delay(5_000, 60_000, 500_000);
             self.after(delay, Event::Late(node, message.body));
+        } else if [types::KEPT_DIFFS, types::BASE].contains(&message.ty)
+            && matches!(self.carriers[node.index()], Carrier::Messages(_))
+            && self.rng.below(8) == 0
+        {
+            let delay = self.chance_delay(5_000, 60_000, 500_000);
+            self.after(delay, Event::Repeated(node, message));
         }
+    }
+
+    fn repeated(&mut self, node: NodeId, message: &Incoming) {
+        let mut out = std::mem::take(&mut self.out);
+        self.nodes[node.index()].pages.active.goes_on(None);
+        self.nodes[node.index()].pages.take_repeated(message, &mut out);
+        self.effects(node, Slot::SERVICE, &mut out);
+        self.out = out;
     }
 
     /// The same pages come again, long answered. The link lets no reply pass that nobody waits for; this is what the
@@ -674,7 +700,8 @@ fn contents(nodes: &[Node], judge: &Judge, layout: &Layout) -> Option<String> {
         let homes = tables.iter().filter(|(_, c)| c.unit(page).is_home()).count();
         let untouched =
             (0..super::memory::PAGE_WORDS).all(|w| judge.last(page as usize * super::memory::PAGE_WORDS + w) == 0);
-        if homes != 1 && !(homes == 0 && untouched) {
+        let wanted = usize::from(!layout.engine_of(page).keeps_diffs());
+        if homes != wanted && !(homes == 0 && untouched) {
             return Some(format!("page {page} has {homes} homes"));
         }
         for (node, _) in tables.iter().filter(|(_, c)| c.unit(page).is_here()) {

@@ -45,6 +45,11 @@ impl Ways {
         [(true, false), (true, true), (false, false)].map(|(notes, takes)| Ways { engine, notes, takes })
     }
 
+    /// Those of an engine whose diffs stay with their writers.
+    pub fn kept() -> Vec<Ways> {
+        [true, false].map(|notes| Ways { engine: PageEngine::Lrc, notes, takes: false }).to_vec()
+    }
+
     /// One region of so many pages, each a unit.
     pub fn layout(self, nodes: usize, threads: usize, pages: u32, homes: Homes) -> Layout {
         let (bytes, label) = (u64::from(pages) * 4096, String::new());
@@ -71,6 +76,7 @@ impl Ways {
             compares: false,
             pushes: (!self.takes).then_some(1),
             diffs_bytes: 4096,
+            diffs_kept_max: i64::MAX,
             posts_arrivals: false,
         }
     }

@@ -14,7 +14,7 @@ pub struct Layout {
     pub nodes: usize,
     /// Threads of each.
     pub threads: usize,
-    /// The job's engine, one with several writers; regions may have another.
+    /// The job's engine, one with several writers; regions may have others.
     pub engine: PageEngine,
     /// The regions, one behind the other from page 0, and whether homes notice their own writes only while others hold
     /// copies.
@@ -50,6 +50,8 @@ pub struct Layout {
     pub pushes: Option<u8>,
     /// Most bytes of diffs in a message.
     pub diffs_bytes: usize,
+    /// A node whose diffs that stay take more bytes than so many announces a collection.
+    pub diffs_kept_max: i64,
     /// Whether arrivals with more than a few notices are posted; else all are repeated until the barrier opens.
     pub posts_arrivals: bool,
 }
@@ -81,7 +83,7 @@ impl Layout {
 
     /// The pages of the unit that begins at a page, where homes migrate.
     pub(super) fn migrating_unit(&self, page: PageNo) -> Option<Range<PageNo>> {
-        self.region_of(page).filter(|r| r.homes.migrate()).map(|r| r.unit_of(page))
+        self.region_of(page).filter(|r| r.homes.migrate() && !r.engine.keeps_diffs()).map(|r| r.unit_of(page))
     }
 
     pub(super) fn chunks(&self, me: NodeId) -> Vec<PageTable> {

@@ -445,6 +445,17 @@ impl PageMemory for Memory {
         }
     }
 
+    fn patch(&mut self, unit: Range<PageNo>, at: usize, bytes: &[u8]) {
+        for (at, byte) in (at..).zip(bytes) {
+            self.moment();
+            let page = &mut self.pages[unit.start as usize + at / PAGE_BYTES];
+            let (word, in_word) = (at % PAGE_BYTES / 8, at % 8);
+            let mut bytes = page.words[word].to_be_bytes();
+            bytes[in_word] = *byte;
+            page.words[word] = u64::from_be_bytes(bytes);
+        }
+    }
+
     fn discard(&mut self, pages: Range<PageNo>) {
         self.moment();
         let notes = self.notes;

@@ -12,10 +12,12 @@ use self::active::Active;
 use super::layout::Layout;
 use super::memory::{Claims, Memory, PAGE_WORDS, Progress};
 use super::thread::Thread;
+use crate::carrier::Incoming;
 use crate::schedule::Scheduled;
 use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op, Request};
 use comem_protocol::coherence::pages::home_queue::HomeQueue;
 use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
+use comem_protocol::coherence::pages::kept_diffs::{self, Ask, Stamp};
 use comem_protocol::coherence::pages::migration::Migration;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_tables};
 use comem_protocol::coherence::pages::node::evict::{Which, evict};
@@ -42,7 +44,7 @@ use comem_protocol::sync::lock::Locks;
 use comem_protocol::sync::{self, IntervalMark, LockTail};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
-use comem_protocol::wire::message::Message;
+use comem_protocol::wire::message::{Message, types};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -103,6 +105,10 @@ pub struct Pages {
     /// Diffs were applied in this step: who waits for some looks again.
     pub(super) applied: bool,
     pub(super) failure: Option<String>,
+    /// The diffs of intervals up to this stamp are in the stores.
+    closed_stamp: Stamp,
+    /// What is to be asked for before the barrier that has opened is left.
+    to_complete: Vec<(NodeId, Ask)>,
     /// Where nodes reach each other's memory.
     queues: Option<Queues>,
     /// When tokens of locks are given away.
@@ -163,6 +169,8 @@ impl Pages {
             side: Outbox::new(),
             applied: false,
             failure: None,
+            closed_stamp: 0,
+            to_complete: Vec::new(),
             queues: layout.takes.then(|| open.queues.clone()),
             schedule: LockSchedule::new(layout.tuning.locks),
             now: Time(0),
@@ -355,6 +363,22 @@ impl Pages {
     pub(super) fn begin_refetch(&mut self) -> Refetch {
         let ended = std::mem::take(&mut self.ended);
         Refetch::begin(self, &ended, |_| 6)
+    }
+
+    /// Asks for what the collection under way demands; gives the number of requests.
+    pub(super) fn complete_copies(&mut self, out: &mut Outbox) -> usize {
+        kept_diffs::serve::send_asks(&std::mem::take(&mut self.to_complete), out)
+    }
+
+    /// An answer about diffs that stay with their writers comes that came before.
+    pub(super) fn take_repeated(&mut self, message: &Incoming, out: &mut Outbox) {
+        self.caller = None;
+        let (from, body) = (message.from.node, &message.body[..]);
+        let taken = match message.ty {
+            types::BASE => kept_diffs::serve::on_base(self, from, body, out),
+            _ => kept_diffs::serve::on_kept_diffs(self, from, body, out),
+        };
+        self.failure = taken.err().map(|e| e.to_string());
     }
 }
 

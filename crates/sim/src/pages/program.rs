@@ -104,6 +104,12 @@ pub enum Kind {
     /// Counters to which all add atomically, among words that are written plainly; set and read between barriers, and
     /// told of by flags.
     Atomics,
+    /// Each thread writes words of its own in pages that all write, and reads others' after a barrier.
+    FalseSharing,
+    /// Each thread writes one word of a page, and all read all of them after a barrier.
+    AllToAll,
+    /// Threads take turns, and use no memory for several barriers between.
+    Absent,
     /// Bounded buffers, events, and counters under semaphores.
     Semaphores,
     /// Tables under reader-writer locks, whose readers leave marks for the writers.
@@ -133,6 +139,9 @@ impl Kind {
     /// Those that must be asked for: the locks of few programs are wide.
     pub const WIDE: [Kind; 2] = [Kind::WideRelease, Kind::WideAcquire];
 
+    /// Those in which pages have many writers at a time, or none for long.
+    pub const KEPT: [Kind; 3] = [Kind::FalseSharing, Kind::AllToAll, Kind::Absent];
+
     /// Those around releases that are neither of locks nor of flags nor of barriers: few seeds choose one.
     pub const DESK: [Kind; 6] =
         [Kind::Semaphores, Kind::Readers, Kind::Conditions, Kind::Reductions, Kind::Meetings, Kind::Relay];
@@ -152,6 +161,9 @@ impl Kind {
             Kind::WideRelease => "wide-release",
             Kind::WideAcquire => "wide-acquire",
             Kind::Atomics => "atomics",
+            Kind::FalseSharing => "false-sharing",
+            Kind::AllToAll => "all-to-all",
+            Kind::Absent => "absent",
             Kind::Semaphores => "semaphores",
             Kind::Readers => "readers",
             Kind::Conditions => "conditions",
@@ -163,7 +175,8 @@ impl Kind {
 
     /// The family with this name.
     pub fn from_name(name: &str) -> Option<Kind> {
-        let all = Kind::ALL.into_iter().chain(Kind::WIDE).chain(Kind::DESK).chain([Kind::Wavering, Kind::Atomics]);
+        let others = [Kind::Wavering, Kind::Atomics].into_iter().chain(Kind::KEPT);
+        let all = Kind::ALL.into_iter().chain(Kind::WIDE).chain(Kind::DESK).chain(others);
         all.into_iter().find(|k| k.name() == name)
     }
 
@@ -284,6 +297,9 @@ impl<'a> Maker<'a> {
             Kind::Wavering => self.wavering(),
             Kind::Chain => self.chain(phase),
             Kind::Atomics => self.atomics(phase),
+            Kind::FalseSharing => self.false_sharing(),
+            Kind::AllToAll => self.all_to_all(),
+            Kind::Absent => self.absent(),
             Kind::Semaphores => self.semaphores(phase),
             Kind::Readers => self.readers(),
             Kind::Conditions => self.conditions(phase),
@@ -438,6 +454,59 @@ impl<'a> Maker<'a> {
                 self.read_or_write(who, mine);
                 self.think(who);
             }
+        }
+    }
+
+    fn false_sharing(&mut self) {
+        let (words, count) = (self.shuffled(), self.places.len());
+        for _ in 0..2 {
+            for (at, word) in words.iter().enumerate() {
+                if self.below(3) > 0 {
+                    let value = self.value();
+                    self.program(at % count).push(Op::Write(*word, value));
+                }
+            }
+            self.barrier();
+            for who in 0..count {
+                let other = words[self.below(words.len())];
+                self.program(who).push(Op::Read(other));
+                self.think(who);
+            }
+            self.barrier();
+        }
+    }
+
+    fn all_to_all(&mut self) {
+        let (words, count) = (self.shuffled(), self.places.len());
+        for (who, word) in words.iter().enumerate().take(count) {
+            let value = self.value();
+            self.program(who).push(Op::Write(*word, value));
+        }
+        self.barrier();
+        for who in 0..count {
+            let from = self.below(words.len());
+            (0..words.len()).for_each(|at| self.program(who).push(Op::Read(words[(from + at) % words.len()])));
+        }
+    }
+
+    fn absent(&mut self) {
+        let (words, count) = (self.shuffled(), self.places.len());
+        let rows = words.len() / count;
+        for turn in 0..4 {
+            for who in (0..count).filter(|who| rows > 0 && who % 3 == turn % 3) {
+                for _ in 0..1 + self.below(4) {
+                    let word = words[self.below(rows) * count + who];
+                    let value = self.value();
+                    self.program(who).push(Op::Write(word, value));
+                }
+                // What those wrote that are absent now.
+                let at = self.below(rows * count);
+                if at % count % 3 != turn % 3 {
+                    self.program(who).push(Op::Read(words[at]));
+                }
+                self.program(who).extend([Op::Lock(LockId(3)), Op::Unlock(LockId(3))]);
+            }
+            self.barrier();
         }
     }
 

@@ -23,7 +23,7 @@ pub struct Scenario {
     pub kind: Option<Kind>,
     /// The job's engine, one with several writers.
     pub engine: PageEngine,
-    /// Whether each region has `hlrc` or `scope`, by seed.
+    /// Whether each region has an engine of its own, by seed: `hlrc` or `scope`, and in a job under `lrc` that too.
     pub mixed: bool,
     /// Whether the kernel notes writes (else they fault); `None` lets the seed choose.
     pub notes_writes: Option<bool>,
@@ -80,7 +80,8 @@ impl Scenario {
         if self.mixed {
             return Kind::ALL.into_iter().chain(Kind::WIDE).collect();
         }
-        Kind::ALL.into_iter().filter(|k| self.may_ask_for(*k)).collect()
+        let of_kept = if self.engine.keeps_diffs() { &Kind::KEPT[..] } else { &[] };
+        Kind::ALL.into_iter().filter(|k| self.may_ask_for(*k)).chain(of_kept.iter().copied()).collect()
     }
 
     fn may_ask_for(&self, kind: Kind) -> bool {
@@ -122,6 +123,9 @@ impl Scenario {
         layout.all_found = seed % 3 == 1;
         layout.idles = seed.is_multiple_of(5);
         layout.compares = seed / 2 % 3 == 1;
+        if self.engine.keeps_diffs() {
+            layout.diffs_kept_max = [0, 100, i64::MAX][(seed / 3 % 3) as usize];
+        }
         if seed % 5 == 3 {
             layout.homes_max = (seed / 5 % 4) as i64;
         }
@@ -186,6 +190,7 @@ impl Scenario {
             compares: false,
             pushes: None,
             diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },
+            diffs_kept_max: i64::MAX,
             posts_arrivals: rng.below(2) == 0 || self.faults.is_some(),
         }
     }
@@ -202,6 +207,9 @@ impl Scenario {
         };
         let pages = unit_pages * rng.between(1, 4) as u32;
         let engine = match self.mixed {
+            true if self.engine.keeps_diffs() => {
+                [PageEngine::Lrc, PageEngine::Lrc, PageEngine::Hlrc, PageEngine::Scope][rng.below(4) as usize]
+            }
             true if rng.below(2) == 0 => PageEngine::Hlrc,
             true => PageEngine::Scope,
             false => self.engine,

@@ -1,5 +1,6 @@
 //! The small programs whose orders of events are gone through ([`explore`](super::explore)).
 
+pub mod kept_diffs;
 mod sync_objects;
 
 use super::explore::{Case, Ways};

@@ -8,6 +8,7 @@ use crate::schedule::Scheduled;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::atomic::Answer;
 use comem_protocol::coherence::pages::intervals::IntervalState;
+use comem_protocol::coherence::pages::kept_diffs;
 use comem_protocol::coherence::pages::node::close::may_have_to_tell;
 use comem_protocol::coherence::pages::node::fault::{Faulted, Fetching, Progress as Fetched, premap};
 use comem_protocol::coherence::pages::node::refetch::Refetch;
@@ -35,6 +36,8 @@ pub(super) enum Phase {
     Access,
     /// Its fault has begun a fetch.
     Fetch(Fetching),
+    /// Its fault has begun to complete a copy; asks the writers, or the manager.
+    AskWriters(Vec<(NodeId, kept_diffs::Ask)>),
     /// Waits for pages that it asked for itself.
     Asked,
     /// Waits for pages that another thread asked for.
@@ -51,6 +54,8 @@ pub(super) enum Phase {
     Opening(u32, Opening),
     /// Fetches again what the barrier has ended.
     Refetch(Refetch),
+    /// Waits for what a collection demands.
+    Complete,
     /// Has acquired lazily; asks other nodes what the lock's token did not bring.
     CatchUp,
     /// Has acquired; waits for the diffs of home pages that were announced.
@@ -151,19 +156,19 @@ impl Node {
         (self.pages.caller, self.pages.now) = (Some(Slot::thread(t)), now);
         let Some(op) = self.threads[t].program.get(self.threads[t].at).copied() else { return Turn::Done };
         match op {
-            Op::Read(word) => self.access(t, word, None, judge),
-            Op::Write(word, value) => self.access(t, word, Some(value), judge),
+            Op::Read(word) => self.access(t, word, None, judge, out),
+            Op::Write(word, value) => self.access(t, word, Some(value), judge, out),
             Op::WriteNext(word) => {
                 let next = self.threads[t].register + 1;
-                self.access(t, word, Some(next), judge)
+                self.access(t, word, Some(next), judge, out)
             }
             Op::WriteLess(word) => {
                 let less = self.threads[t].register - 1;
-                self.access(t, word, Some(less), judge)
+                self.access(t, word, Some(less), judge, out)
             }
             Op::WriteBack(word) => {
                 let before = self.threads[t].register;
-                self.access(t, word, Some(before), judge)
+                self.access(t, word, Some(before), judge, out)
             }
             Op::Add(word, number) => self.add(t, (word, number), judge, out),
             Op::SkipIfZero(count) => {
@@ -228,7 +233,7 @@ impl Node {
         Turn::Ended
     }
 
-    fn access(&mut self, t: usize, word: usize, store: Option<u64>, judge: &mut Judge) -> Turn {
+    fn access(&mut self, t: usize, word: usize, store: Option<u64>, judge: &mut Judge, out: &mut Outbox) -> Turn {
         let page = (word / PAGE_WORDS) as PageNo;
         match self.threads[t].phase.clone() {
             Phase::Begin => {
@@ -237,6 +242,10 @@ impl Node {
                 *self.pages.memory.access(t) = Some(access);
                 self.pages.untrack_idle(page);
                 self.goes_to(t, Phase::Access)
+            }
+            Phase::AskWriters(asks) => {
+                self.threads[t].outstanding = kept_diffs::serve::send_asks(&asks, out);
+                self.sleeps_in(t, Phase::Asked)
             }
             Phase::Asked if self.threads[t].outstanding > 0 => self.sleeps_in(t, Phase::Asked),
             Phase::Asked => {
@@ -279,10 +288,10 @@ impl Node {
         let page = (word / PAGE_WORDS) as PageNo;
         match self.threads[t].phase.clone() {
             Phase::Begin => match self.pages.place_of_atomic(page) {
-                Place::Here => self.access(t, word, Some(number), judge),
+                Place::Here => self.access(t, word, Some(number), judge, out),
                 Place::Unclaimed => {
                     self.threads[t].touches = true;
-                    self.access(t, word, None, judge)
+                    self.access(t, word, None, judge, out)
                 }
                 Place::At(home) => self.ask_to_add(t, home, (word, number), out),
                 Place::AtAfterCopy(home) => {
@@ -301,12 +310,12 @@ impl Node {
                 Some(Answer::Elsewhere) => {
                     self.threads[t].touches = true;
                     self.threads[t].phase = Phase::Begin;
-                    self.access(t, word, None, judge)
+                    self.access(t, word, None, judge, out)
                 }
                 Some(Answer::Freed) => panic!("no program here uses what it has freed"),
             },
-            _ if self.threads[t].touches => self.access(t, word, None, judge),
-            _ => self.access(t, word, Some(number), judge),
+            _ if self.threads[t].touches => self.access(t, word, None, judge, out),
+            _ => self.access(t, word, Some(number), judge, out),
         }
     }
 
@@ -326,6 +335,7 @@ impl Node {
         };
         match faulted {
             Some(Faulted::Fetch(fetching)) => self.goes_to(t, Phase::Fetch(fetching)),
+            Some(Faulted::Ask(asks)) => self.goes_to(t, Phase::AskWriters(asks)),
             Some(Faulted::Wait) if self.pages.is_fetching(page) => self.sleeps_in(t, Phase::Joined),
             Some(Faulted::ReadOnly) => panic!("no memory here is read-only"),
             _ => {
@@ -355,8 +365,17 @@ impl Node {
         }
     }
 
-    /// All that the barrier has ended and was in use is here again.
+    /// All that the barrier has ended and was in use is here again. What its collection demands is asked for next.
     pub(super) fn has_refetched(&mut self, t: usize, out: &mut Outbox) -> Turn {
+        self.threads[t].outstanding = self.pages.complete_copies(out);
+        match self.threads[t].outstanding {
+            0 => self.is_complete(t, out),
+            _ => self.sleeps_in(t, Phase::Complete),
+        }
+    }
+
+    /// What the barrier's collection demands is here too.
+    fn is_complete(&mut self, t: usize, out: &mut Outbox) -> Turn {
         if self.renewing {
             self.lets_others_go(t, out);
         }
@@ -458,6 +477,8 @@ impl Node {
                 let next = self.pages.with_intervals(|pages, intervals| opening.next(pages, intervals));
                 self.goes_to(t, Phase::Opening(epoch, next))
             }
+            Phase::Complete if self.threads[t].outstanding > 0 => Turn::Sleeps,
+            Phase::Complete => self.is_complete(t, out),
             Phase::Home if home_is_fresh(&mut self.pages) => {
                 let (me, barrier) = (self.number(t), self.threads[t].barriers);
                 judge.passed(me, barrier);

@@ -27,6 +27,9 @@ pub enum PageEngine {
     Direct,
     /// The example: `hlrc`, and every acquire drops all copies (`examples/refetch-all`).
     RefetchAll,
+    /// Lazy release consistency without homes: diffs stay with their writers
+    /// ([`kept_diffs`](super::kept_diffs)).
+    Lrc,
 }
 
 /// What an engine is.
@@ -38,6 +41,8 @@ pub struct Properties {
     pub number: u8,
     /// Whether texts for users name it. One that they do not name, an example or an experiment, is found by its name.
     pub is_listed: bool,
+    /// Whether jobs may have it. One that they may not have yet runs in the simulator alone.
+    pub is_for_jobs: bool,
     /// How many nodes may write to a unit at a time.
     pub writers: Writers,
     /// Whether it keeps memory that a detector of pages watches.
@@ -60,6 +65,8 @@ pub enum Writers {
 pub struct SeveralWriters {
     /// Whether an acquire brings what was written under the same lock alone, and not all that happened before.
     pub is_scoped: bool,
+    /// Whether diffs stay with their writers, and pages have no home ([`kept_diffs`](super::kept_diffs)).
+    pub keeps_diffs: bool,
     /// What each page table does at an acquire that hears from another node, and at a barrier, beside ending the copies
     /// that write notices name.
     pub at_acquire: Option<AcquireStep>,
@@ -81,7 +88,8 @@ const HLRC: Properties = Properties {
     name: "hlrc",
     number: 1,
     is_listed: true,
-    writers: Writers::Several(SeveralWriters { is_scoped: false, at_acquire: None }),
+    is_for_jobs: true,
+    writers: Writers::Several(SeveralWriters { is_scoped: false, keeps_diffs: false, at_acquire: None }),
     keeps_pages: true,
     lines: None,
 };
@@ -90,7 +98,8 @@ const SCOPE: Properties = Properties {
     name: "scope",
     number: 2,
     is_listed: true,
-    writers: Writers::Several(SeveralWriters { is_scoped: true, at_acquire: None }),
+    is_for_jobs: true,
+    writers: Writers::Several(SeveralWriters { is_scoped: true, keeps_diffs: false, at_acquire: None }),
     keeps_pages: true,
     lines: None,
 };
@@ -99,6 +108,7 @@ const MSI: Properties = Properties {
     name: "msi",
     number: 3,
     is_listed: true,
+    is_for_jobs: true,
     writers: Writers::One,
     keeps_pages: true,
     lines: Some(Lines::Directory),
@@ -108,15 +118,32 @@ const DIRECT: Properties = Properties {
     name: "direct",
     number: 4,
     is_listed: true,
+    is_for_jobs: true,
     writers: Writers::One,
     keeps_pages: false,
     lines: Some(Lines::OneSided),
 };
 
+const LRC: Properties = Properties {
+    name: "lrc",
+    number: 5,
+    is_listed: false,
+    is_for_jobs: false,
+    writers: Writers::Several(SeveralWriters { is_scoped: false, keeps_diffs: true, at_acquire: None }),
+    keeps_pages: true,
+    lines: None,
+};
+
 impl PageEngine {
     /// Every engine, in the order in which they are named.
-    pub const ALL: [PageEngine; 5] =
-        [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi, PageEngine::Direct, PageEngine::RefetchAll];
+    pub const ALL: [PageEngine; 6] = [
+        PageEngine::Hlrc,
+        PageEngine::Scope,
+        PageEngine::Msi,
+        PageEngine::Direct,
+        PageEngine::RefetchAll,
+        PageEngine::Lrc,
+    ];
 
     /// What the engine is.
     pub const fn properties(self) -> &'static Properties {
@@ -126,12 +153,23 @@ impl PageEngine {
             PageEngine::Msi => &MSI,
             PageEngine::Direct => &DIRECT,
             PageEngine::RefetchAll => &refetch_all::PROPERTIES,
+            PageEngine::Lrc => &LRC,
         }
     }
 
     /// The engines that texts for users name.
     pub fn listed() -> impl Iterator<Item = PageEngine> {
         PageEngine::ALL.into_iter().filter(|engine| engine.properties().is_listed)
+    }
+
+    /// The engines that jobs may have.
+    pub fn for_jobs() -> impl Iterator<Item = PageEngine> {
+        PageEngine::ALL.into_iter().filter(|engine| engine.properties().is_for_jobs)
+    }
+
+    /// The engine of this name, whether or not jobs may have it.
+    pub fn named(name: &str) -> Option<PageEngine> {
+        PageEngine::ALL.into_iter().find(|engine| engine.name() == name)
     }
 
     /// The engine's name.
@@ -159,6 +197,11 @@ impl PageEngine {
     /// Whether an acquire brings what was written under the same lock alone, and not all that happened before.
     pub fn is_scoped(self) -> bool {
         self.several_writers().is_some_and(|several| several.is_scoped)
+    }
+
+    /// Whether diffs stay with their writers, and pages have no home.
+    pub fn keeps_diffs(self) -> bool {
+        self.several_writers().is_some_and(|several| several.keeps_diffs)
     }
 
     /// What each page table does at an acquire, beside ending the copies that write notices name.
@@ -220,7 +263,7 @@ impl fmt::Display for PageEngine {
     }
 }
 
-/// No engine of pages has this name.
+/// No engine that jobs may have has this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "unknown page engine {0:?}; the engines for pages are {pages}, and for lines {lines}",
@@ -232,7 +275,8 @@ pub struct UnknownPageEngine(pub String);
 impl FromStr for PageEngine {
     type Err = UnknownPageEngine;
     fn from_str(name: &str) -> Result<PageEngine, UnknownPageEngine> {
-        PageEngine::ALL.into_iter().find(|e| e.name() == name).ok_or_else(|| UnknownPageEngine(name.to_string()))
+        let found = PageEngine::named(name).filter(|engine| engine.properties().is_for_jobs);
+        found.ok_or_else(|| UnknownPageEngine(name.to_string()))
     }
 }
 
@@ -246,11 +290,22 @@ mod tests {
         let numbers: BTreeSet<u8> = PageEngine::ALL.map(|engine| engine.properties().number).into();
         assert_eq!(numbers.len(), PageEngine::ALL.len());
         for engine in PageEngine::ALL {
-            assert_eq!(engine.name().parse(), Ok(engine));
+            assert_eq!(PageEngine::named(engine.name()), Some(engine));
             assert_eq!(PageEngine::of_number(engine.properties().number), Some(engine));
             assert!(engine.keeps_pages() || engine.keeps_lines(), "{engine} keeps nothing");
         }
         assert_eq!(PageEngine::of_number(0), None);
+    }
+
+    #[test]
+    fn users_may_name_the_engines_that_jobs_may_have_and_no_others() {
+        for engine in PageEngine::ALL {
+            let is_for_jobs = engine.properties().is_for_jobs;
+            assert_eq!(engine.name().parse().ok(), is_for_jobs.then_some(engine));
+            assert!(is_for_jobs || !engine.properties().is_listed, "{engine} is listed, and no job may have it");
+        }
+        let text = "lrc".parse::<PageEngine>().unwrap_err().to_string();
+        assert!(text.starts_with("unknown page engine \"lrc\"; the engines for pages are hlrc"), "{text}");
     }
 
     #[test]

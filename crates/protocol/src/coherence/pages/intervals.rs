@@ -16,6 +16,7 @@
 //! with everything that this node has to tell, it says that this is not all.
 
 use super::PageEngine;
+use super::kept_diffs::{INTERVAL_STAMP_MAX, Stamp};
 use super::notice_log::{IntervalClock, NoticeLog, NoticeScope};
 use super::piggyback;
 use super::wire::{Entry, Groups, IN_ROWS_MAX, RequiredDiff};
@@ -48,6 +49,20 @@ pub struct IntervalState {
     homes_stay: bool,
     /// Page tables of an engine in use have a step at acquires.
     has_acquire_step: bool,
+    stamps: Stamps,
+}
+
+/// The stamps of intervals whose diffs stay with their writers.
+#[derive(Clone, Copy, Default, Debug)]
+struct Stamps {
+    /// The last one that this node has given or heard of.
+    last: Stamp,
+    /// The last one that was told at a barrier: of these all nodes have heard.
+    at_barrier: Stamp,
+    /// A collection was announced at the last barrier, up to this stamp.
+    collecting: Option<Stamp>,
+    /// One was announced at the barrier that has just opened.
+    announced: bool,
 }
 
 impl IntervalState {
@@ -63,7 +78,51 @@ impl IntervalState {
             arrived: false,
             homes_stay: false,
             has_acquire_step: engine.at_acquire().is_some(),
+            stamps: Stamps::default(),
         }
+    }
+
+    /// The stamp of an interval that closes, later than all that this node has given or heard of.
+    pub fn take_stamp(&mut self) -> Stamp {
+        self.stamps.last += 1;
+        self.stamps.last
+    }
+
+    /// The stamp of a diff of the open interval. Where a copy ends before its interval does, others may get the diff
+    /// and then a later one of the same bytes: so each has its own.
+    pub fn stamp_diff(&mut self) -> Stamp {
+        match Rule::EveryDiffHasItsStamp.on() {
+            true => self.take_stamp(),
+            false => self.stamps.last + 1,
+        }
+    }
+
+    /// Takes note of the stamp with which an entry was told; gives it.
+    fn hear_stamp(&mut self, entry: &Entry) -> Result<Stamp, WireError> {
+        let stamps = entry.groups.iter().filter(|group| group.home == entry.writer).map(|group| group.serial);
+        let stamp = stamps.max().unwrap_or_default();
+        if stamp > INTERVAL_STAMP_MAX {
+            return Err(WireError::BadValue("stamp"));
+        }
+        if Rule::StampsFollowWhatIsTold.on() {
+            self.stamps.last = self.stamps.last.max(stamp);
+        }
+        Ok(stamp)
+    }
+
+    /// Behind what this node says at a barrier: the diffs that stay with their writers are to be collected. It is an
+    /// entry of no interval.
+    pub fn announce_collection(&self, out: &mut Vec<u8>) {
+        let announcement = Entry { writer: self.at.me, from: 0, interval: 0, groups: Groups::new() };
+        write_notices::encode_entry(&announcement, WhichLog::Main, self.at.epoch, out);
+    }
+
+    /// A barrier has opened: up to which stamp a collection ends now, and up to which one begins.
+    pub fn collections(&mut self) -> (Option<Stamp>, Option<Stamp>) {
+        // Threads that go on beside a barrier may be asking: then none begins.
+        let announced = std::mem::take(&mut self.stamps.announced) && !self.homes_stay;
+        let begins = announced.then_some(self.stamps.at_barrier);
+        (std::mem::replace(&mut self.stamps.collecting, begins), begins)
     }
 
     /// The epoch that this node has come to.
@@ -215,7 +274,7 @@ impl IntervalState {
 
     /// Whether this epoch has as many intervals as can be numbered: then none may end before the next.
     pub fn is_used_up(&self) -> bool {
-        self.at.interval == u32::MAX
+        self.at.interval == u32::MAX || self.stamps.last >= INTERVAL_STAMP_MAX
     }
 
     /// So many intervals have ended in this epoch, for tests.
@@ -303,7 +362,7 @@ impl IntervalState {
                 continue;
             }
             is_news = true;
-            let me = self.at.me;
+            let (me, heard) = (self.at.me, fresh.len());
             let log = self.log(which);
             let told = log.scope_of_blob(scope, index);
             while let Some(entry) = entries.next(&mut in_rows, |writer, interval| log.knows(writer, interval))? {
@@ -312,6 +371,7 @@ impl IntervalState {
                     fresh.push(entry);
                 }
             }
+            fresh[heard..].iter().try_for_each(|entry| self.hear_stamp(entry).map(drop))?;
             if told == NoticeScope::OfEverything && scope != Scope::All {
                 self.wide.insert(scope);
             }
@@ -361,12 +421,21 @@ impl IntervalState {
             if epoch != self.at.epoch {
                 continue;
             }
-            let (before, log) = (all.len(), self.log(which));
+            let (before, mut announced, log) = (all.len(), false, self.log(which));
             while let Some(entry) = entries.next(&mut in_rows, |_, _| false)? {
+                if entry.interval == 0 && entry.groups.is_empty() {
+                    announced = true;
+                    continue;
+                }
                 let fresh = log.apply_notices_at_barrier(me, &entry, needs);
                 all.push((entry, fresh));
             }
-            self.homes_stay |= all.len() == before;
+            self.homes_stay |= all.len() == before && !announced;
+            self.stamps.announced |= announced;
+            for (entry, _) in &all[before..] {
+                let stamp = self.hear_stamp(entry)?;
+                self.stamps.at_barrier = self.stamps.at_barrier.max(stamp);
+            }
         }
         self.at.epoch = self.at.epoch.wrapping_add(1);
         // What was seen of another epoch counts nowhere, so each numbers its intervals from 1.

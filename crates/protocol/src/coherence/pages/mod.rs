@@ -38,6 +38,10 @@
 //!
 //! Pages of a critical section come with the lock's token from whoever has held it ([`piggyback`]).
 //!
+//! # Diffs that stay
+//!
+//! Under `lrc` pages have no homes: diffs stay with their writers, and whoever faults asks for them ([`kept_diffs`]).
+//!
 //! # Atomic operations
 //!
 //! An operation on one word is carried out at its home and costs one request and one reply ([`atomic`]).
@@ -52,6 +56,7 @@ pub mod engine;
 pub mod fetch_batch;
 pub mod home_queue;
 pub mod intervals;
+pub mod kept_diffs;
 pub mod migration;
 pub mod node;
 pub mod notice_log;
@@ -68,6 +73,7 @@ pub mod write_notices;
 
 use self::atomic::Atomic;
 pub use self::engine::{PageEngine, UnknownPageEngine};
+use self::kept_diffs::runs::Changes;
 use self::sync_phase::SyncPhase;
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
@@ -197,11 +203,23 @@ pub trait PageTwins {
     /// Brings a copy up to date that stayed mapped: what in `bytes` differs from the unit's twin is stored to the unit
     /// and to the twin, and nothing else.
     fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]);
+    /// Finds what differs from the twin, exact to the byte, and brings the twin up to date.
+    fn changes(&mut self, unit: Range<PageNo>, changes: &mut Changes) {
+        let mut is_second = false;
+        changes.compare(|state| {
+            if std::mem::replace(&mut is_second, true) {
+                self.update_twin(unit.clone());
+            }
+            self.copy_twin(unit.clone(), state);
+        });
+    }
 }
 
 /// This node's memory of pages: its mappings, its twins, what other nodes do in it, and its bytes. Each call is one
 /// step of real memory: between two of them other threads load and store. Ranges are whole units of one chunk.
 pub trait PageMemory: PageMapping + OneSidedMemory + PageTwins {
+    /// Stores bytes at a place of a unit that no thread can see.
+    fn patch(&mut self, unit: Range<PageNo>, at: usize, bytes: &[u8]);
     /// Stores the bytes that a diff changed, and no others.
     ///
     /// # Errors
@@ -276,6 +294,9 @@ pub struct Tally {
     pub mapped_early: u64,
     pub claimed: u64,
     pub read_only_writes: u64,
+    pub bases_fetched: u64,
+    /// By how much the diffs grew that stay here, in bytes.
+    pub diffs_kept: i64,
     /// By how much the memory in use for copies grew, in pages.
     pub held: i64,
     /// Pages whose home this node became, without those that have another home now.

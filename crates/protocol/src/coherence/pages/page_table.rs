@@ -13,8 +13,10 @@
 //! | `push_predictor` | who reads what this home writes |
 //! | `batch_protect` | which home pages are protected along with others |
 //! | `offers` | which units other nodes may take |
+//! | `kept_diffs` | where diffs stay with their writers: what this node wrote, and what each copy has and lacks |
 //! | `first_touch` | how many homes this node has won and lost |
 
+use super::kept_diffs::{Ask, Stamp};
 use super::{Access, ByteMarks, CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
@@ -22,6 +24,7 @@ use crate::tuning::PageTuning;
 use batch_protect::BatchProtection;
 use first_touch::GainedHomes;
 use interval_end::CloseState;
+use kept_diffs::KeptUnits;
 use offers::Offers;
 use premap::map_installed;
 use push_predictor::PushPredictor;
@@ -42,6 +45,7 @@ mod home_map;
 mod home_twin;
 pub mod interval_end;
 mod invalidate;
+mod kept_diffs;
 mod migration;
 mod offers;
 mod piggyback;
@@ -118,6 +122,8 @@ pub enum Fault {
         /// Whether untouched units may be claimed.
         claim: bool,
     },
+    /// Send these requests for a unit whose diffs stay with their writers, then wait.
+    Ask(Vec<(NodeId, Ask)>),
     /// Wait until woken: another thread fetches the unit.
     Wait,
     /// The page was written although the program declared it read-only.
@@ -135,6 +141,10 @@ pub trait DiffSink {
     }
     /// These bytes of a page were stored into its home's memory.
     fn was_put(&mut self, _home: NodeId, _page: PageNo, _marks: &ByteMarks) {}
+    /// The stamp of a diff that stays here: later than all before, and no later than that of its interval.
+    fn stamp(&mut self) -> Stamp {
+        0
+    }
 }
 
 /// The table of a chunk.
@@ -157,6 +167,8 @@ pub struct PageTable {
     write_predictor: WritePredictor,
     write_prefetch: WritePrefetch,
     batch_protection: BatchProtection,
+    /// Where diffs stay with their writers: what is kept of each unit.
+    kept: Option<Box<KeptUnits>>,
 }
 
 /// Threads that wait for units, by the units' places.
@@ -166,6 +178,11 @@ struct Waiters(Vec<(u16, Slot)>);
 impl Waiters {
     fn add(&mut self, unit: usize, slot: Slot) {
         self.0.push((unit as u16, slot));
+    }
+
+    /// Whether a thread waits for this unit.
+    fn has(&self, unit: usize) -> bool {
+        self.0.iter().any(|(of, _)| usize::from(*of) == unit)
     }
 
     fn wake(&mut self, cx: &mut Context<'_>, units: &Range<usize>) {
@@ -212,10 +229,13 @@ impl PageTable {
     /// The table of an untouched chunk; `home_of` gives the home of the unit that begins at a page.
     pub fn new(me: NodeId, layout: ChunkLayout, home_of: impl Fn(PageNo) -> NodeId) -> PageTable {
         debug_assert!(layout.pages <= CHUNK_PAGES && layout.pages.is_multiple_of(layout.unit_pages));
+        let keeps = layout.engine.keeps_diffs();
+        // Managers stay where the layout says.
+        let layout = if keeps { ChunkLayout { first_touch: FirstTouch::Never, ..layout } } else { layout };
         let first_touch = layout.first_touch != FirstTouch::Never;
         let units = Units::new(layout, |page| {
             let home = home_of(page);
-            let state = match home == me {
+            let state = match home == me && !keeps {
                 true if first_touch => UnitState::Unclaimed,
                 true => UnitState::Home(Home::new(layout.write_detection, false)),
                 false => UnitState::Invalid(if first_touch { Memory::Unheard } else { Memory::None }),
@@ -237,6 +257,7 @@ impl PageTable {
             write_predictor: WritePredictor::default(),
             write_prefetch: WritePrefetch::default(),
             batch_protection: BatchProtection::default(),
+            kept: keeps.then(|| Box::new(KeptUnits::new((layout.pages / layout.unit_pages) as usize))),
         }
     }
 
@@ -294,6 +315,9 @@ impl PageTable {
                 self.units[unit].history.earn(trust_max);
                 let long_epochs = self.units.tuning.long_epochs;
                 self.units[unit].distrust(cx.sync_phase, long_epochs);
+                if self.keeps_diffs() {
+                    return self.kept_fault(cx, unit, access);
+                }
                 if self.write_prefetch.predicts(cx.sync_phase, &self.units, (unit, access), plan) {
                     return self.write_prefetch.begin_fetch(cx.sync_phase, &mut self.units, unit);
                 }
@@ -338,7 +362,7 @@ impl PageTable {
     /// Begins to fetch what a thread will probably touch next, before it does; `None` when it is here or on its way.
     pub fn run_ahead(&mut self, page: PageNo, plan: PrefetchPlan) -> Option<(NodeId, Vec<Range<PageNo>>)> {
         let unit = self.units.index(page);
-        if !self.units[unit].state.is_absent() || self.units.claims(unit, plan) {
+        if !self.units[unit].state.is_absent() || self.units.claims(unit, plan) || self.keeps_diffs() {
             return None;
         }
         match self.units.begin_fetch((unit, false), plan) {
@@ -350,6 +374,9 @@ impl PageTable {
     /// Begins to fetch ahead: units in `pages` that are invalid, and that were used while they were here. Tells `ask`
     /// of each, with its home.
     pub fn fetch_ahead(&mut self, pages: &Range<PageNo>, mut ask: impl FnMut(NodeId, Range<PageNo>)) {
+        if self.keeps_diffs() {
+            return;
+        }
         for unit in self.units.within(pages) {
             let this = &mut self.units[unit];
             if this.state.is_absent() && this.history.spend() {
@@ -365,6 +392,9 @@ impl PageTable {
     pub fn on_pages(&mut self, cx: &mut Context<'_>, pages: Range<PageNo>, bytes: &[u8]) {
         if self.freed {
             return self.on_freed(cx, &pages);
+        }
+        if self.keeps_diffs() {
+            return;
         }
         let bytes_of = |run: &Range<PageNo>| {
             let at = |page: PageNo| (page - pages.start) as usize * PAGE_BYTES;
@@ -491,6 +521,9 @@ impl PageTable {
 
     /// What changed in a copy goes to its home, at once or as a diff; gives the number of bytes.
     fn flush_to_home(&mut self, cx: &mut Context<'_>, unit: usize, flush: &mut dyn DiffSink) -> usize {
+        if self.keeps_diffs() {
+            return self.keep_changes(cx, unit, flush);
+        }
         let (home, pages) = (self.units[unit].home, self.units.pages_of(unit));
         if flush.puts(home) {
             let put = cx.memory.put(home, pages.clone(), &mut |page, marks| flush.was_put(home, page, marks));

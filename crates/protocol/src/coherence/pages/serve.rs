@@ -142,9 +142,10 @@ fn answer(state: &mut impl PageState, ticket: Ticket, fetch: Fetch, out: &mut Ou
             }
             let looked = state.page_table(left.start, out, |table, cx| {
                 let part = left.start..left.end.min(table.layout().first + table.layout().pages);
-                (table.lookup(cx, &part, asker, fetch.claim), part, table.layout().first)
+                let moved = if table.keeps_diffs() { None } else { Some(table.lookup(cx, &part, asker, fetch.claim)) };
+                moved.map(|moved| (moved, part, table.layout().first))
             });
-            let Some((moved, part, first)) = looked.filter(|(_, part, _)| !part.is_empty()) else {
+            let Some((moved, part, first)) = looked.flatten().filter(|(_, part, _)| !part.is_empty()) else {
                 return Err(Misbehaved("asked for pages that no region has"));
             };
             left.start = part.end;

@@ -10,6 +10,7 @@ mod freed;
 mod home_queue;
 mod home_twin;
 mod intervals;
+mod kept_diffs;
 mod notice_logs;
 mod page_table;
 mod piggyback;
@@ -177,6 +178,9 @@ impl PageMemory for Recorder {
     fn atomic(&mut self, page: PageNo, offset: usize, _: super::atomic::Atomic) -> u64 {
         self.note(&format!("atomic {offset}"), page..page + 1);
         7
+    }
+    fn patch(&mut self, unit: Range<PageNo>, at: usize, bytes: &[u8]) {
+        self.note(&format!("patch {at} with {bytes:?}"), unit);
     }
     fn apply(&mut self, unit: Range<PageNo>, _: &[u8]) -> Result<(), Misbehaved> {
         self.note("apply", unit);

@@ -202,6 +202,11 @@ impl WriteNotices {
     }
 }
 
+/// Appends a blob of one entry that covers no interval.
+pub(super) fn encode_entry(entry: &Entry, which: WhichLog, epoch: u32, out: &mut Vec<u8>) {
+    put_blob(out, which, epoch, std::iter::empty(), |out, in_rows| entry.emit_within(in_rows, out));
+}
+
 /// Appends a blob with these entries.
 fn put_blob<'a>(
     out: &mut Vec<u8>,

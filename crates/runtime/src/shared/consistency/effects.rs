@@ -6,6 +6,7 @@ use crate::shared::Shared;
 use crate::shared::consistency::serve::LocalPages;
 use crate::shared::heap::table::RegionState;
 use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
+use comem_protocol::coherence::pages::kept_diffs::{Ask, Stamp};
 use comem_protocol::coherence::pages::node::close::{CloseReason, Notices};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
 use comem_protocol::coherence::pages::node::fault::Came;
@@ -312,6 +313,30 @@ impl<'a> NodeEffects for NodePages<'a> {
 
     fn side_leaves(&mut self) {
         self.local.node.flush(self.local.slot, self.side);
+    }
+
+    fn kept_table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
+        self.local.shared.table.kept_chunk_around(page)
+    }
+
+    fn kept_tables(&mut self) -> Vec<PageNo> {
+        self.local.shared.table.kept_chunks()
+    }
+
+    fn stamps_closed(&mut self, stamp: Stamp) {
+        self.local.shared.kept_diffs.has_closed(stamp);
+    }
+
+    fn wants_collection(&mut self) -> bool {
+        self.local.shared.kept_diffs.wants_collection()
+    }
+
+    fn must_complete(&mut self, asks: Vec<(NodeId, Ask)>) {
+        self.local.shared.kept_diffs.must_complete(asks);
+    }
+
+    fn collected(&mut self, floor: Stamp) {
+        self.local.shared.table.was_collected(floor);
     }
 
     fn puts_are_in(&mut self, home: NodeId, serial: u64) {

@@ -149,7 +149,7 @@ impl LocalPages<'_> {
                 Listing::Idle => marks.idle = false,
                 Listing::Taken => marks.active = false,
                 Listing::Live if known.is_freed() => return None,
-                Listing::Fault if !chunk.unit(page).may_need_notices() => {}
+                Listing::Fault if !chunk.may_need_notices(page) => {}
                 Listing::Shared | Listing::Mapped | Listing::Live | Listing::Fault => shared.list(chunk, marks),
             }
             Some(node.step_listed(slot, shared, known, (chunk, memory, marks), out, step))
@@ -198,6 +198,9 @@ impl Node {
         known.costs.account(&tally);
         shared.count_gained(tally.gained);
         shared.count_held(tally.held);
+        if tally.diffs_kept != 0 {
+            shared.kept_diffs.grew(tally.diffs_kept);
+        }
         if tally.read_only_writes > 0 {
             // The caller holds locks: the service thread ends the node soon, and [`finish`](crate::boot::finish) does
             // at the latest.
@@ -330,6 +333,7 @@ impl Thread {
             self.home().carry_out_deferred(self.slot(), deferred);
             // What stayed mapped must be up to date before anybody goes on.
             self.after_acquire(None)?;
+            self.complete_copies(shared)?;
             *opened += 1;
             return Ok(());
         }

@@ -10,6 +10,7 @@ use comem_memory::prefetch_hint;
 use comem_net::Backbone;
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::home_queue::HomeQueue;
+use comem_protocol::coherence::pages::kept_diffs;
 use comem_protocol::coherence::pages::page_table::PageTable;
 use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::region::Region;
@@ -204,6 +205,16 @@ impl Node {
             Message::Fetch { body } => {
                 serve::on_fetch(&mut state, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
             }
+            Message::FetchDiffs { body } => {
+                let ticket = origin.ticket.ok_or(NO_TICKET)?;
+                kept_diffs::serve::on_fetch_diffs(&mut state, ticket, body, shared.kept_diffs.closed(), out)?;
+            }
+            Message::FetchBase { body } => {
+                let ticket = origin.ticket.ok_or(NO_TICKET)?;
+                kept_diffs::serve::on_fetch_base(&mut state, ticket, body, shared.kept_diffs.closed(), out)?;
+            }
+            Message::KeptDiffs { body } => kept_diffs::serve::on_kept_diffs(&mut state, from, body, out)?,
+            Message::Base { body } => kept_diffs::serve::on_base(&mut state, from, body, out)?,
             Message::Pages { body } => {
                 path_counts::count(path_counts::Step::PageLogic);
                 let region = shared.awaited(answers).region();

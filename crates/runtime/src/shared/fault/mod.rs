@@ -353,6 +353,7 @@ impl Thread {
         match begun {
             Some((Faulted::Mapped, _)) | None => Ok(()),
             Some((Faulted::ReadOnly, _)) => Err(self.refuse_write(known)),
+            Some((Faulted::Ask(asks), _)) => self.ask_writers(shared, known, page, &asks),
             Some((Faulted::Wait, _)) => {
                 self.run_ahead(shared, known, page, plan, None);
                 self.wait_for_page(shared, known, page)
@@ -497,7 +498,22 @@ impl Thread {
     }
 
     pub(in crate::shared) fn wait_for_fetch(&self, page: PageNo) -> Result<()> {
-        while self.is_fetching(page) {
+        self.wait_while(page, || self.is_fetching(page))
+    }
+
+    /// As [`Thread::wait_for_fetch`], of a page of this region.
+    pub(in crate::shared) fn wait_for_fetch_of(
+        &self,
+        shared: &Shared,
+        known: &RegionState,
+        page: PageNo,
+    ) -> Result<()> {
+        let Some(views) = &shared.views else { return Ok(()) };
+        self.wait_while(page, || known.step(views, page, |_, table, _, _| table.unit(page).is_fetching()))
+    }
+
+    fn wait_while(&self, page: PageNo, is_fetching: impl Fn() -> bool) -> Result<()> {
+        while is_fetching() {
             self.wait(Waiting::Page(page))?;
             self.home().attend_idle_sockets(self.slot());
         }

@@ -24,7 +24,7 @@ use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval}
 use comem_protocol::coherence::pages::node::evict::free;
 use comem_protocol::coherence::pages::region::{Homes, Part, Region, Unit};
 use comem_protocol::coherence::pages::wire::{self, RequiredDiff};
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX, UnknownPageEngine};
 use comem_protocol::ids::NodeId;
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::wire::message::{Collective, Message};
@@ -213,13 +213,25 @@ fn shape(bytes: usize, unit: Unit, alignment: usize) -> Option<(u64, u64)> {
     Some((pages, align.max(unit)))
 }
 
+/// The diffs of a unit that stay with their writers are at most so many times as long as the unit.
+const KEPT_DIFF_GROWTH: usize = 4;
+
 /// The engine of a region, and its unit if it lies in lines memory.
 fn engine_of(config: &Config, options: &RegionOptions) -> Result<(PageEngine, Option<Unit>)> {
     let wrong = |what: String| Err(Error::Argument(what));
     let named = options.engine.filter(|_| !config.force_engine);
     let engine = named.unwrap_or(config.page_engine);
+    if !engine.properties().is_for_jobs {
+        return wrong(UnknownPageEngine(engine.name().to_string()).to_string());
+    }
     if options.keeps_pages {
-        return Ok((if engine.keeps_pages() { engine } else { PageEngine::Msi }, None));
+        let engine = match engine.keeps_pages() {
+            // What is put into a home's memory before anybody hears of it needs a home.
+            true if engine.keeps_diffs() => PageEngine::Hlrc,
+            true => engine,
+            false => PageEngine::Msi,
+        };
+        return Ok((engine, None));
     }
     let unit_bytes = if options.unit_bytes == 0 { config.unit_bytes } else { options.unit_bytes };
     let Some(unit) = Unit::of_bytes(unit_bytes) else {
@@ -304,6 +316,15 @@ impl Thread {
             return wrong(format!("there is no {node}; the job has {} nodes", self.home().nodes()));
         }
         let (engine, by_lines) = engine_of(&self.home().config, options)?;
+        // A writer's answer has more than a unit's bytes, where those beside each other were written at several times.
+        let fits = (fits / KEPT_DIFF_GROWTH).max(1);
+        if engine.keeps_diffs() && self.home().nodes() > 1 && unit as usize > fits {
+            return wrong(format!(
+                "under {engine} the diffs of a unit of {unit} pages may not fit one message on this network; take at \
+                 most {} pages",
+                1 << fits.ilog2()
+            ));
+        }
         if engine.has_several_writers() && self.home().sync.lock_tables().is_some() {
             return wrong(format!(
                 "under {engine} locks tell what was written, and this job's locks are one-sided, which tell nothing; \
@@ -649,10 +670,25 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_that_no_job_may_have_yet_is_refused_as_an_unknown_one() {
+        let config = Config::from_env().expect("no settings");
+        for engine in PageEngine::ALL.into_iter().filter(|engine| engine.keeps_pages()) {
+            let found = engine_of(&config, &RegionOptions { engine: Some(engine), ..RegionOptions::default() });
+            match engine.properties().is_for_jobs {
+                true => assert_eq!(found.expect("jobs may have it").0, engine),
+                false => {
+                    let sentence = format!("unknown page engine \"{engine}\"; the engines for pages are hlrc");
+                    assert!(found.expect_err("jobs may not have it").to_string().contains(&sentence));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_node_tells_of_what_it_can_have_and_of_nothing_else() {
         let allocator = allocator(3);
         let teller = NodeId(5);
-        for engine in PageEngine::ALL.into_iter().filter(|engine| engine.keeps_pages()) {
+        for engine in PageEngine::for_jobs().filter(|engine| engine.keeps_pages()) {
             let part = Part::of(engine, Unit::Pages(1));
             let another = if part == Part::Tracked { Part::Guarded } else { Part::Tracked };
             let [own, other, common] =

@@ -10,6 +10,7 @@ use crate::shared::heap::freed_regions::FreedRegions;
 use crate::shared::memory::ChunkMemory;
 use comem_memory::twins::{Row, Twins};
 use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::pages::kept_diffs::Stamp;
 use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
 use comem_protocol::coherence::pages::page_table::{ChunkLayout, PageTable};
 use comem_protocol::coherence::pages::region::{GRAIN_PAGES, Part, Region};
@@ -110,6 +111,8 @@ pub(crate) struct RegionState {
     nodes: usize,
     write_detection: bool,
     tuning: PageTuning,
+    /// Under `lrc`: up to which stamp nobody keeps diffs any more.
+    kept_floor: Arc<AtomicU64>,
 }
 
 impl RegionState {
@@ -136,6 +139,7 @@ impl RegionState {
             nodes: table.nodes,
             write_detection: table.write_detection,
             tuning: table.tuning,
+            kept_floor: table.kept_floor.clone(),
         }
     }
 
@@ -185,6 +189,7 @@ impl RegionState {
             };
             let home_of = |page| self.region.home_of(page, self.nodes);
             let mut table = PageTable::new(self.me, layout, home_of).tuned(self.tuning);
+            table.set_floor(self.kept_floor.load(Ordering::Acquire));
             self.catch_up(&mut table);
             let unit_bytes = layout.unit_pages as usize * PAGE_BYTES;
             let twins = self.pool.row((layout.pages / layout.unit_pages) as usize, unit_bytes);
@@ -265,6 +270,11 @@ impl RegionState {
         self.chunks.get(((page - self.region.first) / CHUNK_PAGES) as usize).is_some_and(|c| c.get().is_some())
     }
 
+    /// The chunk with this page, whether or not it exists here.
+    fn chunk_of(&self, page: PageNo) -> Range<PageNo> {
+        page - (page - self.region.first) % CHUNK_PAGES..self.chunk_end(page)
+    }
+
     /// Where the chunk with this page ends.
     pub(crate) fn chunk_end(&self, page: PageNo) -> PageNo {
         let index = (page - self.region.first) / CHUNK_PAGES;
@@ -274,17 +284,16 @@ impl RegionState {
     /// The chunk with this page, where regions of this kind have them and if it exists here; else the next page, if
     /// there is one, where there may be one.
     pub(crate) fn chunk_around(&self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
-        let start = page - (page - self.region.first) % CHUNK_PAGES;
         match self.region.part() {
             Part::Guarded | Part::Lines => Err(Some(self.region.range().end)),
-            Part::Tracked if self.has_slot(page) => Ok(start..self.chunk_end(page)),
+            Part::Tracked if self.has_slot(page) => Ok(self.chunk_of(page)),
             Part::Tracked => Err(Some(self.chunk_end(page))),
         }
     }
 
     /// Whether homes may migrate.
     pub(crate) fn migrates(&self) -> bool {
-        self.region.homes.migrate()
+        self.region.homes.migrate() && !self.region.engine.keeps_diffs()
     }
 
     /// Whether something of it was flushed of which no interval has told yet.
@@ -352,6 +361,7 @@ pub(crate) struct Table {
     tuning: PageTuning,
     /// Whether there ever was a region under an engine with several writers.
     tracked: AtomicBool,
+    kept_floor: Arc<AtomicU64>,
 }
 
 impl Table {
@@ -365,6 +375,7 @@ impl Table {
             write_detection: config.write_detection,
             tuning: config.tuning.pages,
             tracked: AtomicBool::new(false),
+            kept_floor: Arc::default(),
         }
     }
 
@@ -408,6 +419,32 @@ impl Table {
     /// if there is one, where there may be one.
     pub(crate) fn chunk_around(&self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
         self.find(page).map_or_else(|| Err(self.next_after(page)), |known| known.chunk_around(page))
+    }
+
+    /// A collection ends, under `lrc`: what was written up to this stamp is kept by nobody.
+    pub(crate) fn was_collected(&self, floor: Stamp) {
+        self.kept_floor.store(floor, Ordering::Release);
+    }
+
+    /// As [`Table::chunk_around`], in a region whose diffs stay with their writers, whether or not the chunk exists
+    /// here yet.
+    pub(crate) fn kept_chunk_around(&self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
+        let Some(known) = self.find(page) else { return Err(self.next_after(page)) };
+        match known.region.engine.keeps_diffs() {
+            true => Ok(known.chunk_of(page)),
+            false => Err(Some(known.region.range().end)),
+        }
+    }
+
+    /// The first pages of all chunks that exist here of such regions.
+    pub(crate) fn kept_chunks(&self) -> Vec<PageNo> {
+        let kept = |known: &&Arc<RegionState>| known.region.engine.keeps_diffs();
+        let regions: Vec<Arc<RegionState>> = self.regions.read().values().filter(kept).cloned().collect();
+        let firsts = |known: &Arc<RegionState>| {
+            let slots = (0..).zip(&known.chunks).filter(|(_, slot)| slot.get().is_some());
+            slots.map(|(index, _)| known.region.first + index * CHUNK_PAGES).collect::<Vec<_>>()
+        };
+        regions.iter().flat_map(firsts).collect()
     }
 
     /// The region that begins at or before this page, for messages about accesses beyond it.
@@ -567,6 +604,7 @@ mod tests {
             write_detection: true,
             tuning: PageTuning::DEFAULT,
             tracked: AtomicBool::new(false),
+            kept_floor: Arc::default(),
         }
     }
 

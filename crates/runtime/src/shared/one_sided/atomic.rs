@@ -4,6 +4,7 @@
 //! |---|---|
 //! | under `msi`; at home here; a job of one node | the processor's, where the program sees the word |
 //! | at home on this host, under `shm` | the processor's, in the home's memory, which is mapped here: no message |
+//! | under `lrc` | the processor's, in this node's copy, under a lock of the word's address |
 //! | at home elsewhere | one request and one reply ([`atomic`](comem_protocol::coherence::pages::atomic)) |
 
 use crate::error::{Error, Result};
@@ -93,7 +94,11 @@ impl Thread {
     /// memory was declared read-only.
     fn atomic(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<u64> {
         let known = known_word(shared, address, operation)?;
-        self.atomic_of(shared, &known, address, operation)
+        match known.region.engine.keeps_diffs() {
+            // Where pages have no home, the word goes to who holds its lock.
+            true => self.atomic_ordered(shared, address, operation),
+            false => self.atomic_of(shared, &known, address, operation),
+        }
     }
 
     /// As [`Thread::atomic`], as an acquire and a release too: between two such operations on one word, what happened
@@ -119,6 +124,7 @@ impl Thread {
         match known.region.part() {
             Part::Guarded => return Ok(where_it_is(address, operation)),
             Part::Lines => return crate::inline::calls::atomic_here(address, operation),
+            Part::Tracked if known.region.engine.keeps_diffs() => return Ok(where_it_is(address, operation)),
             Part::Tracked => {}
         }
         let word = (page, address % PAGE_BYTES);

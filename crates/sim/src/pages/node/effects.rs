@@ -2,6 +2,7 @@
 
 use super::{Diffs, Pages};
 use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
+use comem_protocol::coherence::pages::kept_diffs::{Ask, Stamp};
 use comem_protocol::coherence::pages::node::diffs::{DiffBatch, DiffEffects};
 use comem_protocol::coherence::pages::node::fault::Came;
 use comem_protocol::coherence::pages::node::{Failure, NodeEffects};
@@ -192,6 +193,23 @@ impl NodeEffects for Pages {
 
     fn decide_moves(&mut self, epoch: u32, entries: &[(Entry, bool)]) -> Vec<(Range<PageNo>, NodeId)> {
         self.migration.decide(epoch, entries, |page| self.layout.migrating_unit(page))
+    }
+
+    fn kept_tables(&mut self) -> Vec<PageNo> {
+        let kept = self.chunks.iter().filter(|chunk| chunk.keeps_diffs());
+        kept.map(|chunk| chunk.layout().first).collect()
+    }
+
+    fn stamps_closed(&mut self, stamp: Stamp) {
+        self.closed_stamp = stamp;
+    }
+
+    fn wants_collection(&mut self) -> bool {
+        self.tally.diffs_kept > self.layout.diffs_kept_max
+    }
+
+    fn must_complete(&mut self, mut asks: Vec<(NodeId, Ask)>) {
+        self.to_complete.append(&mut asks);
     }
 
     fn send_diffs(&mut self, _: &IntervalState, home: NodeId, head: &DiffsHead, message: Vec<u8>) {

@@ -4,6 +4,7 @@ use super::{Node, Pages};
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::atomic::Answer;
 use comem_protocol::coherence::pages::home_queue::HomeQueue;
+use comem_protocol::coherence::pages::kept_diffs;
 use comem_protocol::coherence::pages::page_table::PageTable;
 use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::region::Region;
@@ -39,7 +40,7 @@ impl PageState for Pages {
             Listing::Taken => self.active.strike(at),
             Listing::Live if self.is_freed(page) => return None,
             Listing::Shared | Listing::Live if !Rule::SharedChunksAreListedFirst.on() => {}
-            Listing::Fault if !self.chunks[at].unit(page).may_need_notices() => {}
+            Listing::Fault if !self.chunks[at].may_need_notices(page) => {}
             Listing::Mapped | Listing::Fault if !Rule::MappedChunksAreListedFirst.on() => {}
             Listing::Shared | Listing::Live | Listing::Mapped | Listing::Fault => self.active.put(at),
         }
@@ -56,6 +57,15 @@ impl PageState for Pages {
 
     fn push_buffer<R>(&mut self, step: impl FnOnce(&mut PushBuffer) -> R) -> Option<R> {
         Some(step(&mut self.push_buffer))
+    }
+}
+
+impl Node {
+    /// The reply to a request of a thread has come.
+    fn has_answer(&mut self) {
+        if let Some(thread) = self.answers.index().checked_sub(1).and_then(|t| self.threads.get_mut(t)) {
+            thread.outstanding = thread.outstanding.saturating_sub(1);
+        }
     }
 }
 
@@ -110,11 +120,24 @@ impl NodeState for Node {
     fn page(&mut self, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
         match (message, origin.ticket) {
             (Message::Fetch { body }, Some(ticket)) => serve::on_fetch(&mut self.pages, ticket, body, out),
+            (Message::FetchDiffs { body }, Some(ticket)) => {
+                let closed = self.pages.closed_stamp;
+                kept_diffs::serve::on_fetch_diffs(&mut self.pages, ticket, body, closed, out)
+            }
+            (Message::FetchBase { body }, Some(ticket)) => {
+                let closed = self.pages.closed_stamp;
+                kept_diffs::serve::on_fetch_base(&mut self.pages, ticket, body, closed, out)
+            }
+            (Message::KeptDiffs { body }, _) => {
+                self.has_answer();
+                kept_diffs::serve::on_kept_diffs(&mut self.pages, origin.from.node, body, out)
+            }
+            (Message::Base { body }, _) => {
+                self.has_answer();
+                kept_diffs::serve::on_base(&mut self.pages, origin.from.node, body, out)
+            }
             (Message::Pages { body }, _) => {
-                let thread = self.answers.index().checked_sub(1).and_then(|t| self.threads.get_mut(t));
-                if let Some(thread) = thread {
-                    thread.outstanding = thread.outstanding.saturating_sub(1);
-                }
+                self.has_answer();
                 serve::on_pages(&mut self.pages, origin.from.node, body, out)
             }
             (Message::Atomic { body }, Some(ticket)) => serve::on_atomic(&mut self.pages, ticket, body, out),

@@ -5,6 +5,7 @@ use super::diffs::DiffBatch;
 use super::{Failure, NodeEffects, each_table};
 use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::IntervalState;
+use crate::coherence::pages::kept_diffs::Stamp;
 use crate::coherence::pages::page_table::PageTable;
 use crate::coherence::pages::page_table::interval_end::PendingWork;
 use crate::coherence::pages::serve::{Listing, PageState};
@@ -65,6 +66,7 @@ pub fn close_tables<E: NodeEffects>(
     let (mut batch, mut notices, mut passed_over) = (DiffBatch::default(), Notices::default(), Vec::new());
     let log_of = intervals.log_of_each();
     let mut behind = seen.as_deref().unwrap_or_default();
+    let mut keeps = false;
     let listing = if unlisted { Listing::Taken } else { Listing::AsBefore };
     for (table, asks) in tables {
         behind = &behind[behind.iter().take_while(|run| run.end <= table.start).count()..];
@@ -75,7 +77,9 @@ pub fn close_tables<E: NodeEffects>(
         }
         node.diff_step((table.start, listing), (&mut batch, intervals), |table, cx, sink| {
             let log = log_of(table.layout().engine);
+            let before = notices[log as usize].len();
             table.close(cx, sink, seen.as_deref(), &mut notices[log as usize]);
+            keeps |= table.keeps_diffs() && notices[log as usize].len() > before;
         });
         batch.send_full(node, intervals);
         node.between_steps();
@@ -90,7 +94,12 @@ pub fn close_tables<E: NodeEffects>(
         // As if the copies were gone: no home moves to who has written them.
         notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
     }
-    intervals.close(notices.map(|notices| groups(node.me(), intervals, notices)));
+    // Behind the stamps of all diffs in it.
+    let stamp = if keeps { intervals.take_stamp() } else { 0 };
+    intervals.close(notices.map(|notices| groups(node.me(), intervals, stamp, notices)));
+    if keeps {
+        node.stamps_closed(stamp);
+    }
     each_table(node, idle.iter(), |node, parts| {
         node.step(parts[0].start, |table, cx| parts.iter().for_each(|part| table.untrack_idle(cx, part)));
     });
@@ -129,11 +138,11 @@ pub fn may_have_to_tell<E: NodeEffects>(node: &mut E) -> bool {
     }
 }
 
-/// Notices by home.
-fn groups(me: NodeId, intervals: &IntervalState, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
+/// Notices by home. What this node is named for carries the interval's stamp, if diffs stay here; else 0.
+fn groups(me: NodeId, intervals: &IntervalState, stamp: Stamp, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
     let mut groups = Groups::new();
     for (pages, home, held) in notices {
-        let serial = || if home == me { 0 } else { intervals.last_serial(home) };
+        let serial = || if home == me { stamp } else { intervals.last_serial(home) };
         add_notice(&mut groups, home, serial, pages, held);
     }
     groups

@@ -6,6 +6,7 @@
 
 use super::NodeEffects;
 use crate::coherence::pages::intervals::IntervalState;
+use crate::coherence::pages::kept_diffs::Stamp;
 use crate::coherence::pages::page_table::DiffSink;
 use crate::coherence::pages::wire::{DIFFS_BYTES, DIFFS_HEAD_BYTES, DiffsHead, put_part};
 use crate::coherence::pages::{ByteMarks, PageNo};
@@ -157,6 +158,10 @@ impl<E: DiffEffects> DiffSink for BatchSink<'_, E> {
 
     fn puts(&mut self, home: NodeId) -> bool {
         self.home(home).puts
+    }
+
+    fn stamp(&mut self) -> Stamp {
+        self.intervals.stamp_diff()
     }
 
     fn was_put(&mut self, home: NodeId, page: PageNo, marks: &ByteMarks) {

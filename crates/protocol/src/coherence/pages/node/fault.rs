@@ -14,6 +14,7 @@
 //! `Fetching` all the time, so whatever is to be applied before they come is known at the last stage at the latest.
 
 use super::NodeEffects;
+use crate::coherence::pages::kept_diffs::Ask;
 use crate::coherence::pages::page_table::{Fault, PageTable, PrefetchPlan};
 use crate::coherence::pages::push::PushedPages;
 use crate::coherence::pages::serve::{self, Listing};
@@ -57,6 +58,8 @@ pub enum Faulted {
     Mapped,
     /// The program had declared the memory read-only.
     ReadOnly,
+    /// The unit's diffs stay with their writers: send these requests, then wait.
+    Ask(Vec<(NodeId, Ask)>),
     /// Another fetch brings the unit: its end wakes the thread.
     Wait,
     /// The thread fetches.
@@ -129,6 +132,7 @@ pub fn fault(
             Fault::Mapped => Faulted::Mapped,
             Fault::ReadOnly => Faulted::ReadOnly,
             Fault::Wait => Faulted::Wait,
+            Fault::Ask(asks) => Faulted::Ask(asks),
             Fault::Fetch { home, runs, claim } => {
                 let mut fresh = Runs::new();
                 runs.iter().for_each(|run| table.units().without_memory(run, &mut fresh));

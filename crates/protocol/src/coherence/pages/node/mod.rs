@@ -12,6 +12,7 @@
 //! | [`fault`] | what a fault does, and how pages come that are fetched |
 //! | [`refetch`] | copies that have ended are fetched again |
 //! | [`evict`] | copies make room for others; memory is freed |
+//! | [`kept_diffs`] | what notices and barriers do where diffs stay with their writers |
 //! | [`sync`] | what releases, acquires and barriers do |
 
 pub mod close;
@@ -19,6 +20,7 @@ pub mod diffs;
 pub mod evict;
 pub mod fault;
 pub mod invalidate;
+pub mod kept_diffs;
 pub mod refetch;
 pub mod sync;
 
@@ -26,6 +28,7 @@ use self::close::{CloseReason, Notices};
 use self::diffs::DiffBatch;
 use self::fault::Came;
 use super::intervals::{IntervalState, RequiredDiffs};
+use super::kept_diffs::{Ask, Stamp};
 use super::page_table::interval_end::PendingWork;
 use super::page_table::{DiffSink, PageTable};
 use super::serve::{Listing, PageState};
@@ -164,6 +167,25 @@ pub trait NodeEffects {
     fn side_leaves(&mut self) {}
     /// What was put into a home's memory is in, up to this serial.
     fn puts_are_in(&mut self, _home: NodeId, _serial: u64) {}
+    /// As [`NodeEffects::table_around`], where notices have to be kept of what has no table yet: one comes into being.
+    fn kept_table_around(&mut self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
+        self.table_around(page)
+    }
+    /// The first pages of all tables whose diffs stay with their writers.
+    fn kept_tables(&mut self) -> Vec<PageNo> {
+        Vec::new()
+    }
+    /// The diffs of all intervals up to this stamp are in the page tables' stores.
+    fn stamps_closed(&mut self, _stamp: Stamp) {}
+    /// Whether the stores have grown so far that a collection is to be announced at the barrier to which this node
+    /// comes.
+    fn wants_collection(&mut self) -> bool {
+        false
+    }
+    /// These requests are to be answered before this node's threads leave the barrier that has opened.
+    fn must_complete(&mut self, _asks: Vec<(NodeId, Ask)>) {}
+    /// A collection ends: what was written up to this stamp is kept by nobody. It is the floor of tables to come.
+    fn collected(&mut self, _floor: Stamp) {}
 }
 
 /// Calls `f` with the parts of these runs that follow each other in one page table, for the tables that exist here.

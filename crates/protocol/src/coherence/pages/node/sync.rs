@@ -3,6 +3,7 @@
 use super::close::{CloseReason, close_interval};
 use super::diffs::DiffBatch;
 use super::invalidate::invalidate_copies;
+use super::kept_diffs::{collect, note_written};
 use super::{Failure, NodeEffects, each_table};
 use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::IntervalState;
@@ -49,6 +50,7 @@ pub fn acquire(node: &mut impl NodeEffects, intervals: &mut IntervalState, scope
         let groups = entries.iter().flat_map(|entry| &entry.groups);
         groups.flat_map(|group| &group.runs).for_each(|(run, _)| stash.void(run));
     });
+    note_written(node, entries.iter().map(|entry| &**entry));
     if Rule::AcquiresEndCopies.on() {
         invalidate_copies(node, intervals, entries.iter().map(|entry| &**entry), false);
     }
@@ -102,6 +104,9 @@ pub fn arrive(node: &mut impl NodeEffects, intervals: &mut IntervalState, homes_
     if homes_stay {
         intervals.keep_homes(notices);
     }
+    if node.wants_collection() {
+        intervals.announce_collection(notices);
+    }
     node.push(intervals.epoch());
 }
 
@@ -136,8 +141,10 @@ impl Opening {
         let (epoch, all) = (intervals.epoch(), entries.iter().map(|(entry, _)| entry));
         let unused = node.pages().push_buffer(|stash| stash.open(epoch, all));
         serve::tell_unused(unused.unwrap_or_default(), node.side());
-        let fresh = entries.iter().filter(|(_, fresh)| *fresh).map(|(entry, _)| entry);
-        invalidate_copies(node, intervals, fresh, in_place);
+        let fresh = || entries.iter().filter(|(_, fresh)| *fresh).map(|(entry, _)| entry);
+        note_written(node, fresh());
+        invalidate_copies(node, intervals, fresh(), in_place);
+        collect(node, intervals);
         Opening::Learned(entries)
     }
 

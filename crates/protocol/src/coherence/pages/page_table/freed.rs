@@ -14,13 +14,14 @@ impl PageTable {
     /// The chunk's region was freed: its copies end, and what is being fetched is not wanted when it comes.
     pub fn free(&mut self, cx: &mut Context<'_>, flush: &mut dyn DiffSink) {
         let evictions = cx.tally.evictions;
+        self.kept_ends();
         self.evict(cx, &self.units.all_pages(), flush);
         // No room was made, nor was any copy invalidated.
         cx.tally.evictions = evictions;
         for unit in 0..self.units.len() {
             if self.units[unit].is_fetching() {
                 self.units.unmap_premapped(cx, unit);
-                self.units.give_memory_back(cx, unit);
+                self.give_memory_back(cx, unit);
             }
             self.units.drop_home_twin(cx, unit);
             let this = &mut self.units[unit];
@@ -30,6 +31,7 @@ impl PageTable {
             this.history.forget();
         }
         self.withdraw_all(cx);
+        self.drop_kept(cx);
         self.gained.end(cx);
         self.freed = true;
         self.close_state.end();

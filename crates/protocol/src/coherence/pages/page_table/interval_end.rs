@@ -139,7 +139,7 @@ impl PageTable {
                 self.close_state.may_be_noticed = true;
                 let held = self.units[unit].state.is_valid();
                 cx.tally.notices += u64::from(self.units.layout.unit_pages);
-                notices.push((self.units.pages_of(unit), self.units[unit].home, held));
+                notices.push((self.units.pages_of(unit), self.noticed_home(cx.me, unit), held));
             }
         }
         self.close_state.pending = left;

@@ -59,7 +59,7 @@ impl PageTable {
             cx.memory.unmap_all(&stretches);
         }
         for unit in runs.iter().flat_map(Range::clone) {
-            if self.units[unit].state.is_dirty() {
+            if self.units[unit].state.is_dirty() && self.keeps_own_bytes() {
                 self.flush_unit(cx, unit, flush);
             }
             cx.memory.drop_twin(self.units.pages_of(unit));
@@ -117,14 +117,14 @@ impl PageTable {
     ) -> u32 {
         let before = self.units.cached_pages();
         for unit in self.units.within(pages) {
-            if !goes(&self.units[unit]) {
+            if !goes(&self.units[unit]) || !self.may_give_back(cx.me, unit) {
                 continue;
             }
             if self.units[unit].state.is_valid() {
                 self.evict_copy(cx, unit, flush);
             }
             if self.units[unit].state.is_absent() {
-                self.units.give_memory_back(cx, unit);
+                self.give_memory_back(cx, unit);
             }
         }
         before - self.units.cached_pages()
@@ -137,22 +137,31 @@ impl PageTable {
         let this = &mut self.units[unit];
         this.history.credit = 0;
         // What was told of it said that the copy is held.
-        if this.notices.are_told() && Rule::MigrationNeedsValidCopy.on() {
+        if this.notices.are_told() && self.kept.is_none() && Rule::MigrationNeedsValidCopy.on() {
             self.close_state.pending = true;
             this.notices.flush();
+        }
+    }
+
+    /// Of a unit that is not valid.
+    pub(super) fn give_memory_back(&mut self, cx: &mut Context<'_>, unit: usize) {
+        if self.units.give_memory_back(cx, unit) {
+            self.kept_copy_is_gone(unit);
         }
     }
 }
 
 impl Units {
-    /// Of a unit that is not valid.
-    pub(super) fn give_memory_back(&mut self, cx: &mut Context<'_>, unit: usize) {
-        if self[unit].state.has_memory() {
+    /// Of a unit that is not valid; whether there was any.
+    pub(super) fn give_memory_back(&mut self, cx: &mut Context<'_>, unit: usize) -> bool {
+        let has = self[unit].state.has_memory();
+        if has {
             self.drop_stale_mapping(cx, unit);
             cx.memory.discard(self.pages_of(unit));
             self[unit].state.give_back();
-            cx.tally.held -= i64::from(self.layout.unit_pages);
+            cx.tally.held -= self.held_pages(cx.me, unit);
         }
+        has
     }
 
     /// Stretches with nothing mapped between the runs in them, as they are unmapped together.

@@ -11,7 +11,7 @@ impl PageTable {
     /// A barrier has opened, and in the epoch before `writer` alone wrote these pages and holds them: it is their home
     /// now.
     pub fn migrate(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, writer: NodeId) {
-        if self.freed {
+        if self.freed || self.keeps_diffs() {
             return;
         }
         let mut gone: Vec<Range<PageNo>> = Vec::new();

@@ -16,7 +16,8 @@ impl PageTable {
             UnitState::Invalid(memory) => memory != Memory::Unheard,
             state => state.is_valid() || state.is_absent(),
         };
-        (copy && !self.read_only && this.history.credit > 0).then_some(this.state.is_valid())
+        let copy = copy && !self.read_only && !self.keeps_diffs();
+        (copy && this.history.credit > 0).then_some(this.state.is_valid())
     }
 
     /// The token of a lock goes to a node that wants this unit: appends its bytes if they are as that node must see
@@ -29,7 +30,7 @@ impl PageTable {
         out: &mut Vec<u8>,
     ) -> bool {
         match self.units[self.units.within(unit).start].state {
-            UnitState::Valid(_) => {
+            UnitState::Valid(_) if !self.keeps_diffs() => {
                 let released = Rule::CarriedCopiesAreReleased.on();
                 if !(released && cx.memory.copy_twin(unit.clone(), out)) {
                     cx.memory.copy_out(unit.clone(), out);
@@ -51,6 +52,7 @@ impl Units {
         let this = self[at];
         let absent = matches!(this.state, UnitState::Invalid(memory) if memory != Memory::Unheard);
         let own = this.notices.are_owed() && Rule::CarriedPagesHaveOwnBytes.on();
-        (self.pages_of(at) == *unit && absent && !own).then_some(this.home)
+        let may = absent && !own && !self.layout.engine.keeps_diffs();
+        (self.pages_of(at) == *unit && may).then_some(this.home)
     }
 }

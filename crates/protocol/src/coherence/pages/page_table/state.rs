@@ -34,6 +34,7 @@
 //! | | `Stale…` | `Fetching stale…` |
 //! | its reader maps it before it comes | `Fetching unmapped…` | `Fetching premapped…` |
 //! | the premapping ends | `Fetching premapped…` | `Fetching unmapped…` |
+//! | a copy comes, and lacks diffs | `Fetching unmapped…` | `Fetching unmapped memory` |
 //! | the bytes come | `Fetching unmapped…` | `Valid` |
 //! | | `Fetching premapped…` | `Valid` |
 //! | | `Fetching stale…` | `Valid…` |
@@ -496,6 +497,14 @@ impl UnitState {
         let Target::Premapped(memory) = *into else { return false };
         *into = Target::Unmapped(memory);
         true
+    }
+
+    /// The bytes of a copy are here, and diffs that it lacks are on their way; whether this is the first of them.
+    pub fn begin_copy(&mut self) -> bool {
+        let Some(Fetch { into, .. }) = self.fetch_mut() else { return false };
+        let Target::Unmapped(memory) = *into else { return false };
+        *into = Target::Unmapped(Memory::Kept);
+        memory != Memory::Kept
     }
 
     /// The bytes are here; whether they were on their way.

@@ -78,13 +78,17 @@ fn name(state: UnitState) -> String {
 type Event = fn(&mut UnitState) -> Option<bool>;
 
 /// The events, as the table calls them.
-fn events() -> [(&'static str, Event); 17] {
+fn events() -> [(&'static str, Event); 18] {
     [
         ("a first touch makes this node the home", |s| Some(s.settle(true, true))),
         ("a first touch makes another node the home", |s| Some(s.settle(false, true))),
         ("a fetch begins", |s| Some(s.begin_fetch(false))),
         ("its reader maps it before it comes", |s| Some(s.premap())),
         ("the premapping ends", |s| Some(s.end_premap())),
+        ("a copy comes, and lacks diffs", |s| {
+            s.begin_copy();
+            None
+        }),
         ("the bytes come", |s| Some(s.arrive())),
         ("the fetch ends without them", |s| Some(s.end_fetch())),
         ("a write is found", |s| {

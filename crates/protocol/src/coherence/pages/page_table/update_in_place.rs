@@ -16,7 +16,8 @@ impl PageTable {
     /// As [`PageTable::invalidate`], by a barrier that holds this node's threads until what is kept has been fetched
     /// again: by [`PageTable::fetch_ahead`], which takes all of it.
     pub fn invalidate_in_place(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], flush: &mut dyn DiffSink) {
-        let keeps = self.units.tuning.update_in_place && cx.memory.notes_writes() && !self.read_only;
+        let may = self.units.tuning.update_in_place && !self.keeps_diffs();
+        let keeps = may && cx.memory.notes_writes() && !self.read_only;
         let mut ended = Vec::new();
         for run in runs {
             for unit in self.units.within(run) {

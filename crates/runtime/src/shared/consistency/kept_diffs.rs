@@ -1,0 +1,88 @@
+//! Pages whose diffs stay with their writers (engine `lrc`): what the node keeps for all of them, and the threads' side
+//! of their faults and collections. [`kept_diffs`](comem_protocol::coherence::pages::kept_diffs) has the idea.
+
+use crate::error::Result;
+use crate::mutex::Mutex;
+use crate::shared::Shared;
+use crate::shared::heap::table::RegionState;
+use crate::thread::Thread;
+use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::kept_diffs::serve::send_asks;
+use comem_protocol::coherence::pages::kept_diffs::{Ask, Stamp};
+use comem_protocol::ids::NodeId;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// What a node has of such pages beside their tables.
+#[derive(Debug, Default)]
+pub(crate) struct KeptDiffs {
+    /// The diffs of intervals up to this stamp are in the tables.
+    closed: AtomicU64,
+    /// Bytes that the tables keep of this node's writes.
+    bytes: AtomicI64,
+    /// More than so many are collected.
+    bytes_max: u64,
+    /// What is to be asked for before threads leave the barrier that has opened.
+    to_complete: Mutex<Vec<(NodeId, Ask)>>,
+}
+
+impl KeptDiffs {
+    /// Of a node that collects when it keeps more than so many bytes.
+    pub(crate) fn new(bytes_max: u64) -> KeptDiffs {
+        KeptDiffs { bytes_max, ..KeptDiffs::default() }
+    }
+
+    pub(crate) fn closed(&self) -> Stamp {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn has_closed(&self, stamp: Stamp) {
+        self.closed.store(stamp, Ordering::Release);
+    }
+
+    pub(super) fn grew(&self, bytes: i64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that are kept here.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    pub(super) fn wants_collection(&self) -> bool {
+        self.bytes() > self.bytes_max
+    }
+
+    pub(super) fn must_complete(&self, mut asks: Vec<(NodeId, Ask)>) {
+        self.to_complete.lock().append(&mut asks);
+    }
+}
+
+impl Thread {
+    /// Asks for what a fault on the page needs, and waits until its unit is not being fetched any more.
+    pub(in crate::shared) fn ask_writers(
+        &self,
+        shared: &Shared,
+        known: &RegionState,
+        page: PageNo,
+        asks: &[(NodeId, Ask)],
+    ) -> Result<()> {
+        self.send_kept_asks(asks);
+        self.wait_for_fetch_of(shared, known, page)
+    }
+
+    fn send_kept_asks(&self, asks: &[(NodeId, Ask)]) {
+        let mut sent = 0;
+        self.stepping(|out| sent = send_asks(asks, out));
+        self.counters().page_requests.add(sent as u64);
+    }
+
+    /// A barrier has opened: completes the copies that its collection demands.
+    pub(super) fn complete_copies(&self, shared: &Shared) -> Result<()> {
+        let asks = std::mem::take(&mut *shared.kept_diffs.to_complete.lock());
+        if asks.is_empty() {
+            return Ok(());
+        }
+        self.send_kept_asks(&asks);
+        asks.iter().try_for_each(|(_, ask)| self.wait_for_fetch(ask.page))
+    }
+}
