@@ -16,18 +16,21 @@ define comem-prefetch
   if $argc < 1 || $argc > 2
     printf "usage: comem-prefetch ADDRESS [BYTES]\n"
   else
-    set $comem_prefetch_bytes = 1
+    set $comem_bytes = 1
     if $argc == 2
-      set $comem_prefetch_bytes = $arg1
+      set $comem_bytes = $arg1
     end
     # By its type, since debugging information may leave that out.
-    call ((int (*)(const void *, unsigned long, int))comem_prefetch)((const void *)($arg0), (unsigned long)$comem_prefetch_bytes, 0)
+    call ((int (*)(const void *, unsigned long, int))comem_prefetch)((const void *)($arg0), $comem_bytes, 0)
   end
 end
 document comem-prefetch
-Fetch shared pages, so that print and x can show them: comem-prefetch ADDRESS [BYTES], each without spaces in it.
-gdb cannot read a shared page that is not on this node: it says "Cannot access memory" or, with the detector mprotect, shows
-what the page held last. This asks the runtime, in the selected thread, to fetch the pages first. Use it in a thread that stands in the program, not inside Comem.
+Fetch shared pages, so that print and x can show them:
+comem-prefetch ADDRESS [BYTES], each without spaces in it.
+gdb cannot read a shared page that is not on this node. It says "Cannot access memory"
+or, with the detector mprotect, shows what the page held last. This asks the runtime, in
+the selected thread, to fetch the pages first. Use it in a thread that stands in the
+program, not inside Comem.
 end
 
 define comem-stop-on-faults

@@ -64,7 +64,7 @@ pub enum Rule {
     /// A manager that has published who asked last for a lock keeps no other note of it.
     LaidOpenQueuesAreUsed,
     /// A published token is here again only if no other node has taken it.
-    TokensThatLieOutAreTakenOnce,
+    PublishedTokensAreTakenOnce,
     /// A request that is deferred for the sake of the node's own threads waits for a limited time.
     DeferralsAreBounded,
     /// A node whose threads all wait, and none for a lock, defers none of them.
@@ -192,13 +192,13 @@ pub enum Rule {
     /// No interval closes between a node's arrival at a barrier and the barrier's opening.
     NothingClosesAfterArrival,
     /// What was written is noted in the log of its region's engine.
-    NoticesKeepTheirBook,
+    NoticesKeepTheirLog,
     /// A release tells of what both logs have.
-    BothBooksAreTold,
+    BothLogsAreTold,
     /// What was seen of one log says nothing of the other.
-    KnowledgeIsOfOneBook,
+    KnowledgeIsOfOneLog,
     /// At a manager, what is said of one log never stands for what was said of the other.
-    BooksAreUnitedApart,
+    LogsAreMergedApart,
     /// Threads of one node hand a lock on among themselves only so often while another node waits.
     StreaksEnd,
     /// At a manager, what one node said when it raised a flag or posted stays beside what another said.
@@ -383,12 +383,12 @@ impl Rule {
         Rule::PendingWorkIsTold,
         Rule::PutsKeepTheirOrder,
         Rule::LaidOpenQueuesAreUsed,
-        Rule::TokensThatLieOutAreTakenOnce,
+        Rule::PublishedTokensAreTakenOnce,
         Rule::NothingClosesAfterArrival,
-        Rule::NoticesKeepTheirBook,
-        Rule::BothBooksAreTold,
-        Rule::KnowledgeIsOfOneBook,
-        Rule::BooksAreUnitedApart,
+        Rule::NoticesKeepTheirLog,
+        Rule::BothLogsAreTold,
+        Rule::KnowledgeIsOfOneLog,
+        Rule::LogsAreMergedApart,
         Rule::PostersAreUnited,
         Rule::KeptCopiesAreRenewedFirst,
         Rule::PushedPagesMeetNeeds,

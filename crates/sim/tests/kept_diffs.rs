@@ -39,7 +39,7 @@ fn programs_without_races_see_the_last_write_over_a_network_that_loses_doubles_a
 
 #[test]
 fn every_family_is_right() {
-    let sync_objects = Kind::DESK.into_iter().chain([Kind::Wavering]);
+    let sync_objects = Kind::SYNC_OBJECTS.into_iter().chain([Kind::Wavering]);
     let others = [Kind::Migratory, Kind::Mixed].into_iter().chain(Kind::WIDE).chain(sync_objects);
     for kind in Kind::KEPT.into_iter().chain(others) {
         let scenario = Scenario { kind: Some(kind), ..Scenario::new(LRC) };

@@ -177,7 +177,7 @@ fn a_region_can_be_freed_while_the_nodes_go_on() {
 #[test]
 fn semaphores_reader_writer_locks_conditions_reductions_and_meetings_tell() {
     for engine in ENGINES {
-        for kind in Kind::DESK {
+        for kind in Kind::SYNC_OBJECTS {
             let alone = (!engine.is_scoped() || kind.is_scoped()).then(|| Scenario::new(engine));
             for scenario in alone.into_iter().chain([Scenario::mixed(engine)]) {
                 let scenario = Scenario { kind: Some(kind), ..scenario };

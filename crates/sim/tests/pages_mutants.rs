@@ -97,7 +97,7 @@ fn mutants_of_fetches_claims_refetches_evictions_and_frees_are_found() {
 /// The families around synchronisation objects go the ways of all releases and acquires: they miss what those around
 /// locks, flags and barriers do, too.
 #[test]
-fn rules_of_all_releases_are_missed_around_desks() {
+fn rules_of_all_releases_are_missed_around_synchronisation_objects() {
     let common = [
         Rule::HomeWritesMakeNotices,
         Rule::FlushedPagesStayNoted,
@@ -105,14 +105,14 @@ fn rules_of_all_releases_are_missed_around_desks() {
         Rule::FetchNamesItsNeeds,
         Rule::FetchWaitsForDiffs,
         Rule::HomeAwaitsDiffs,
-        Rule::BothBooksAreTold,
+        Rule::BothLogsAreTold,
     ];
     let own = [
         (Rule::PostersAreUnited, Kind::Semaphores),
-        (Rule::BooksAreUnitedApart, Kind::Semaphores),
-        (Rule::KnowledgeIsOfOneBook, Kind::Semaphores),
+        (Rule::LogsAreMergedApart, Kind::Semaphores),
+        (Rule::KnowledgeIsOfOneLog, Kind::Semaphores),
         (Rule::PostersAreUnited, Kind::Readers),
-        (Rule::BooksAreUnitedApart, Kind::Readers),
+        (Rule::LogsAreMergedApart, Kind::Readers),
         (Rule::WriterWaitsForReaders, Kind::Readers),
         (Rule::WaiterRegistersBeforeRelease, Kind::Conditions),
         (Rule::WaitersAreHeardOf, Kind::Conditions),
@@ -128,7 +128,7 @@ fn rules_of_all_releases_are_missed_around_desks() {
         (Rule::PushedPagesMeetNeeds, Kind::Reductions),
         (Rule::MigrationNeedsValidCopy, Kind::Reductions),
     ];
-    let all = Kind::DESK.into_iter().flat_map(|kind| common.map(|rule| (rule, kind)));
+    let all = Kind::SYNC_OBJECTS.into_iter().flat_map(|kind| common.map(|rule| (rule, kind)));
     std::panic::set_hook(Box::new(|_| ())); // as above
     let is_found = |(rule, kind): &(Rule, Kind)| {
         let scenario = Scenario { kind: Some(*kind), tunes: false, ..Scenario::mixed(PageEngine::Hlrc) };

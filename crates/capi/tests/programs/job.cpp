@@ -8,7 +8,8 @@
 int main(int argc, char **argv) {
     comem::start(argc, argv);
     const int threads = comem::threads();
-    comem::object_array<std::int32_t> row(static_cast<std::uint64_t>(threads), comem::object_options().unit(1).label("row"));
+    const auto options = comem::object_options().unit(1).label("row");
+    comem::object_array<std::int32_t> row(static_cast<std::uint64_t>(threads), options);
     comem::object_matrix<double> table(static_cast<std::uint64_t>(threads), 3);
     comem::object_var<std::int32_t> total;
     comem::object_var<int> wrong;

@@ -539,7 +539,7 @@ mod tests {
         home.publish_tail(u64::MAX, 1);
         assert_eq!([beside, u64::MAX].map(|lock| other.queue_up(lock, 4)), [None; 2], "no place");
         assert_eq!(other.queue_up(17, 3), Some((0, false)));
-        tokens_that_lie_out(&home, &other, beside);
+        published_tokens(&home, &other, beside);
     }
 
     /// Three notes are there.
@@ -577,7 +577,7 @@ mod tests {
     }
 
     /// Node 3, whose table `home` is too, asked last for lock 17.
-    fn tokens_that_lie_out(home: &SharedDirectory, other: &SharedDirectory, beside: u64) {
+    fn published_tokens(home: &SharedDirectory, other: &SharedDirectory, beside: u64) {
         assert!(!home.publish_token(17, 4) && !home.is_last(17, 4) && home.is_last(17, 3));
         assert!(home.put_notices(17, b"all") && home.publish_token(17, 3) && !home.is_last(17, 3));
         assert!(!home.put_notices(beside, b"more"), "no place");

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | threads of this node | goes to the first of them |
 //! | another node | its token leaves |
-//! | both | goes to threads of this node so often at most (`local_hands_max`) while the other waits; then its token leaves |
+//! | both | goes to threads of this node `local_hands_max` times while the other waits; then its token leaves |
 //! | nobody | rests here; where nodes reach each other's memory its token may be published |
 //!
 //! A published token that its own node wanted again before others did was published for nothing. So after each such

@@ -16,16 +16,16 @@
 //! the manager's help. Who cannot reach it asks the manager as ever, which uses the same note.
 //!
 //! There a released token may also be *published* ([`Payload::publish_token`](super::Payload)), with all that its next
-//! holder must know: who asks takes it by itself, and the node where it lay hears nothing of that until it wants the
-//! lock again and finds that it is gone. Where nodes have to share cores a token so costs no wake-up. Nodes that want
-//! the lock again before others do, lay its token out ever more seldom.
+//! holder must know. A requester takes it with one atomic, and its last holder hears of that only when it wants the
+//! lock again. Where nodes share cores this saves a wake-up. A node that wants the lock again before others do
+//! publishes its token ever more rarely.
 //!
 //! A node may also *want* tokens that no thread of it waits for yet ([`Locks::prefetch_token`]): those that it will
 //! need again, many in one message. It stands in the queue like any other asker; the tokens come to the node, not to a
 //! thread, and rest there.
 //!
-//! Threads of one node may pass the lock among themselves so often while another node waits; then it goes to the
-//! other node. That, and how often a token is published, decides [`handover`](crate::lock_schedule::handover).
+//! How often threads of one node may pass the lock among themselves while another node waits, and how often a token is
+//! published, decides [`handover`](crate::lock_schedule::handover).
 
 use super::lazy_acquire::Behind;
 use super::lock_batch::LockBatch;
@@ -205,7 +205,7 @@ impl Locks {
         let Some(lock) = self.locks.get_mut(&id).filter(|l| l.published) else { return };
         lock.published = false;
         lock.token =
-            cx.payload.retract_token(id, manager_of(id.0, cx.nodes)) || !Rule::TokensThatLieOutAreTakenOnce.on();
+            cx.payload.retract_token(id, manager_of(id.0, cx.nodes)) || !Rule::PublishedTokensAreTakenOnce.on();
         if lock.token {
             lock.handover.retracted(&tuning);
         } else {

@@ -141,8 +141,8 @@ class Lock:
         """Waits for the lock; other Python threads run meanwhile. Gives True, as ``threading.Lock`` does.
 
         With ``blocking=False`` it waits for no thread, and tells whether it took the lock. It did not where a thread
-        holds the lock, or the lock lies at another node; from there it is sent for, so that a later call finds it. There
-        is no ``timeout``.
+        holds the lock, or the lock lies at another node. From there it is sent for, so that a later call finds it.
+        There is no ``timeout``.
         """
         if not blocking:
             if not _core.try_lock(self._number):

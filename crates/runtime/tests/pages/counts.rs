@@ -506,8 +506,8 @@ fn taking_a_lock_again_sends_nothing_however_much_is_written_under_it() {
 }
 
 #[test]
-fn nodes_that_share_cores_take_tokens_that_lie_out_without_a_message() {
-    if !works("uffd-async", "nodes_that_share_cores_take_tokens_that_lie_out_without_a_message") {
+fn nodes_that_share_cores_take_published_tokens_without_a_message() {
+    if !works("uffd-async", "nodes_that_share_cores_take_published_tokens_without_a_message") {
         return;
     }
     let settings = [("COMEM_DETECTOR", "uffd-async"), ("COMEM_BACKBONE", "shm"), ("COMEM_WAIT", "block")];

@@ -173,8 +173,8 @@ impl Memory {
     }
 }
 
-/// The memory of one unit: what the runtime's `Frame` (`shared/consistency/msi_pages.rs`) is. Its pages are mapped and unmapped one
-/// after the other.
+/// The memory of one unit: what the runtime's `Frame` (`shared/consistency/msi_pages.rs`) is. Its pages are mapped and
+/// unmapped one after the other.
 pub(crate) struct Frame<'a> {
     memory: RefCell<&'a mut Memory>,
     pages: Range<usize>,

@@ -143,7 +143,7 @@ impl Kind {
     pub const KEPT: [Kind; 3] = [Kind::FalseSharing, Kind::AllToAll, Kind::Absent];
 
     /// Those around releases that are neither of locks nor of flags nor of barriers: few seeds choose one.
-    pub const DESK: [Kind; 6] =
+    pub const SYNC_OBJECTS: [Kind; 6] =
         [Kind::Semaphores, Kind::Readers, Kind::Conditions, Kind::Reductions, Kind::Meetings, Kind::Relay];
 
     /// Its name.
@@ -176,7 +176,7 @@ impl Kind {
     /// The family with this name.
     pub fn from_name(name: &str) -> Option<Kind> {
         let others = [Kind::Wavering, Kind::Atomics].into_iter().chain(Kind::KEPT);
-        let all = Kind::ALL.into_iter().chain(Kind::WIDE).chain(Kind::DESK).chain(others);
+        let all = Kind::ALL.into_iter().chain(Kind::WIDE).chain(Kind::SYNC_OBJECTS).chain(others);
         all.into_iter().find(|k| k.name() == name)
     }
 

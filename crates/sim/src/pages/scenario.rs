@@ -90,7 +90,7 @@ impl Scenario {
 
     /// The family around synchronisation objects that a seed chooses.
     fn desk_kind(&self, seed: u64) -> Kind {
-        let kinds: Vec<Kind> = Kind::DESK.into_iter().filter(|k| self.may_ask_for(*k)).collect();
+        let kinds: Vec<Kind> = Kind::SYNC_OBJECTS.into_iter().filter(|k| self.may_ask_for(*k)).collect();
         kinds[(seed / 7) as usize % kinds.len()]
     }
 

@@ -49,7 +49,7 @@ pub fn cases(ways: Ways) -> Vec<Case> {
         ),
         case("home moves on", ways.layout(3, 1, 1, Homes::Automatic), alone(moves_on())),
         case("from lock to lock", ways.both(3), alone(lock_to_lock(ways))),
-        case("flags of two books", ways.both(3), alone(two_flags())),
+        case("flags of two logs", ways.both(3), alone(two_flags())),
         case("two that raise one flag", ways.layout(3, 1, 2, on()), alone(two_raisers())),
         case("beside a section", ways.layout(2, 1, 1, on()), alone(beside_section())),
         case("neighbours", ways.layout(3, 1, 2, on()), alone(neighbours())),

@@ -242,7 +242,7 @@ impl IntervalState {
         if groups.iter().all(|groups| groups.is_empty()) {
             return;
         }
-        if !Rule::NoticesKeepTheirBook.on() {
+        if !Rule::NoticesKeepTheirLog.on() {
             groups.swap(0, 1);
         }
         self.at.interval += 1;

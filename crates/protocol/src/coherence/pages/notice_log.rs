@@ -140,7 +140,7 @@ impl NoticeLog {
         out: &mut Vec<u8>,
     ) {
         let (which, epoch) = (self.which, at.epoch);
-        if which == WhichLog::Other && !Rule::BothBooksAreTold.on() {
+        if which == WhichLog::Other && !Rule::BothLogsAreTold.on() {
             return;
         }
         if !self.keeps_apart(scope) {

@@ -107,7 +107,7 @@ impl Knowledge {
     /// What was seen of a log.
     pub(super) fn of(&self, which: WhichLog) -> &SeenTimes {
         match which {
-            WhichLog::Other if Rule::KnowledgeIsOfOneBook.on() => self.other.as_deref().unwrap_or(&NOTHING),
+            WhichLog::Other if Rule::KnowledgeIsOfOneLog.on() => self.other.as_deref().unwrap_or(&NOTHING),
             _ => &self.main,
         }
     }
@@ -393,7 +393,7 @@ pub fn unite(payload: &[u8], stored: &mut Vec<u8>) {
     let before = if Rule::PostersAreUnited.on() { &stored[..] } else { &[] };
     for (which, blob) in blobs(before).chain(blobs(payload)).flatten() {
         let Ok((epoch, seen)) = head(blob) else { continue };
-        let same = |w: &WhichLog| *w == which || !Rule::BooksAreUnitedApart.on();
+        let same = |w: &WhichLog| *w == which || !Rule::LogsAreMergedApart.on();
         let covers = |a: &VectorTime, b: &VectorTime| b.iter().all(|(n, i)| a.get(n).is_some_and(|j| j >= i));
         if kept.iter().any(|(w, e, s, _)| is_later(*e, epoch) || (*e == epoch && same(w) && covers(s, &seen))) {
             continue;

@@ -1,4 +1,4 @@
-//! How many homes may come to this node ([`page_cache`](crate::shared::cache::page_cache) says what they take), and what it knows of
+//! How many homes may come to this node ([`page_cache`](super::page_cache) says what they take), and what it knows of
 //! those that went.
 //!
 //! Where nodes share a host, others claim pages of this node's share in its table without a word

@@ -7,7 +7,7 @@
 //!
 //! Homes that come here take memory that was another node's share of it, without a twin: two of their pages leave room
 //! for a copy less. When they have taken as much as the bound, no more come as long as none go: this node says of what
-//! it writes that it does not hold it, and claims nothing ([`NodePages::finds_room_for_homes`](crate::shared::consistency::effects::NodePages::finds_room_for_homes)). So its memory stays
+//! it writes that it does not hold it, and claims nothing (`NodePages::finds_room_for_homes`). So its memory stays
 //! within what its share and the cache take, whoever initialises everything.
 //!
 //! Whole chunks go, since nothing tells which of their pages are in use. So once copies had to go that may be, less is

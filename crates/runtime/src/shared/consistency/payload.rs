@@ -1,6 +1,6 @@
 //! What the engines `hlrc` and `scope` say at releases and hear at acquires.
 //!
-//! A release that another node will see closes the interval ([`release`](crate::shared::consistency::release)); what the other lacks goes
+//! A release that another node will see closes the interval ([`release`](super::release)); what the other lacks goes
 //! with the message that it waits for. Where nodes share a host and have to share its cores too, a lock's token is
 //! rather *published* after each release, with all that there is to tell, in a table that the others map
 //! ([`SharedDirectory`]): whoever wants the lock takes it there, and nobody is woken.

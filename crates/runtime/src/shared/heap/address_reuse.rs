@@ -1,7 +1,7 @@
 //! Addresses of freed regions, used again by allocations that find no others.
 //!
 //! Each node frees such a region for itself, at a moment of its own, and forgets it two barriers of all threads later
-//! at the earliest, when it has the answers to all that it has asked about it ([`crate::shared::heap::freed_regions`]): then nothing
+//! at the earliest, when it has the answers to all that it has asked about it ([`super::freed_regions`]): then nothing
 //! about it is on its way to this node, and its tables hold nothing of it. What all nodes have forgotten is as good as
 //! what nobody has had. All come to the end of their common stretch in the same call, since they allocate there in the
 //! same order. So they agree in it on the first place that is forgotten everywhere: each says where it has one, the

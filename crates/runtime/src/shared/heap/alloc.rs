@@ -1,7 +1,7 @@
 //! Allocation in the shared heap.
 //!
 //! Each node allocates from a stretch of its own in each half of the heap (tracked, guarded) without asking anybody;
-//! there is another one for what all nodes allocate together, in the same order ([`crate::shared::heap::heap_layout`]). What is known
+//! there is another one for what all nodes allocate together, in the same order ([`super::heap_layout`]). What is known
 //! of allocations stands in private memory, never in shared pages. Small blocks share pages of a region that their node
 //! allocates for them, and return to that node.
 

@@ -59,8 +59,8 @@ impl LocalPages<'_> {
 }
 
 impl Node {
-    /// What `home` must have applied before it answers or shows anything. Diffs of this node that another of its threads
-    /// is about to put are in when this returns: nobody at the home would look for what waits for them.
+    /// What `home` must have applied before it answers or shows anything. Diffs that another thread of this node is
+    /// about to put are in when this returns: nobody at the home would look for what waits for them.
     pub(in crate::shared) fn needs_at(&self, shared: &Shared, home: NodeId) -> Vec<RequiredDiff> {
         let needs = shared.needs.lock().at(home);
         let Some(mine) = needs.iter().find(|need| need.writer == shared.me) else { return needs };

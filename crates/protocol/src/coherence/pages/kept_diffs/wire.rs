@@ -3,9 +3,14 @@
 //! | message | body |
 //! |---|---|
 //! | fetch diffs (request) | of each unit: first page, last stamp that the copy has, stamp that it needs |
-//! | kept diffs (reply) | of each unit: first page, kind u8 (0 diffs, 1 collected, 2 freed); of diffs: up to which stamp they are all, number of runs, of each: distance from the one before, bytes, stamp; then the bytes |
+//! | kept diffs (reply) | of each unit: first page, kind u8 (0 diffs, 1 collected, 2 freed), and diffs if it has any |
 //! | fetch base (request) | of each unit: first page |
-//! | base (reply) | of each unit: first page, kind u8 (0 zeros, 1 bytes, 2 freed); unless freed: floor, number of writers, of each: node, stamp; number of runs, of each: distance, bytes, stamp; of bytes: length, the bytes |
+//! | base (reply) | of each unit: first page, kind u8 (0 zeros, 1 bytes, 2 freed), and unless it is freed its version |
+//!
+//! - *Diffs*: the stamp up to which they are all; the number of runs; of each its distance from the one before, length
+//!   and stamp; then the runs' bytes.
+//! - *A version*: the floor; the number of writers, and of each node and stamp; the number of runs, and of each
+//!   distance, length and stamp. Where there are bytes, their length and they themselves.
 //!
 //! Numbers take few bytes ([`Put::put_var`]).
 
