@@ -145,15 +145,23 @@ impl Cluster {
             assert_eq!(waited, 0, "{}", std::io::Error::last_os_error());
             Instant::now()
         });
-        let outcome = self.finish();
-        let over = Instant::now();
-        (over - watch.join().expect("it ended"), outcome)
+        let mut said = (HashMap::new(), HashMap::new());
+        self.follow(&mut said.0, &mut said.1, |_| false);
+        // Before the child is collected: a watcher that starts late would find no child.
+        let ended = watch.join().expect("it ended");
+        let outcome = self.collect(said);
+        (Instant::now() - ended, outcome)
     }
 
     /// Returns when all nodes have ended.
     pub fn finish(self) -> Outcome {
-        let (mut failures, mut stats) = (HashMap::new(), HashMap::new());
-        self.follow(&mut failures, &mut stats, |_| false);
+        let mut said = (HashMap::new(), HashMap::new());
+        self.follow(&mut said.0, &mut said.1, |_| false);
+        self.collect(said)
+    }
+
+    /// Waits for the nodes' processes, whose lines are closed, and adds how they ended to what they had said.
+    fn collect(self, (failures, stats): (HashMap<usize, String>, HashMap<usize, serde_json::Value>)) -> Outcome {
         let mut outcome = Outcome { statuses: Vec::new(), outputs: Vec::new(), errors: Vec::new(), failures, stats };
         for node in self.nodes {
             let output = node.wait_with_output().expect("a node ends");
