@@ -65,6 +65,9 @@ fn is_static(program: &Path) -> bool {
     file.starts_with(b"\x7fELF\x02") && kinds().is_some_and(|kinds| !kinds.contains(&Some(PT_INTERP)))
 }
 
+/// How often the link's folder is made anew.
+const LINK_TRIES_MAX: usize = 64;
+
 /// The library that belongs to this command, by a path that the dynamic linker takes.
 ///
 /// # Errors
@@ -106,7 +109,16 @@ fn link(directory: &Path, library: &Path) -> io::Result<PathBuf> {
     if std::fs::read_link(&link).is_ok_and(|to| to == library) {
         return Ok(link);
     }
-    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+    // A process that sweeps may take the folder away, whose link led nowhere.
+    let made = (0..LINK_TRIES_MAX).find_map(|_| match make_link(&folder, &link, library) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => None,
+        made => Some(made),
+    });
+    made.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).map(|()| link)
+}
+
+fn make_link(folder: &Path, link: &Path, library: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
         _ => {}
     }
@@ -114,8 +126,7 @@ fn link(directory: &Path, library: &Path) -> io::Result<PathBuf> {
     let beside = folder.join(format!("{}.part", std::process::id()));
     let _ = std::fs::remove_file(&beside);
     symlink(library, &beside)?;
-    std::fs::rename(&beside, &link)?;
-    Ok(link)
+    std::fs::rename(&beside, link)
 }
 
 /// Removes links to libraries that are not there any more.

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::spec::HostSpec;
 use crate::sys;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -14,6 +14,9 @@ const PREFIX: &str = "comem-stage-";
 
 /// Largest program that is copied.
 const STAGE_MAX: u64 = 2 << 30;
+
+/// How often a directory is made anew because somebody who sweeps has taken it for a leftover.
+const TRIES_MAX: usize = 64;
 
 /// A private directory with the program that was sent; it goes when the agent goes.
 pub struct StageDir {
@@ -34,20 +37,27 @@ impl StageDir {
     /// Makes one for a program that comes in pieces, for the nodes of `spec`; removes what agents that were killed have
     /// left.
     pub fn make(spec: &HostSpec) -> Outcome<StageDir> {
-        let (temporary, unique) = (std::env::temp_dir(), u64::from_ne_bytes(sys::random()));
+        let temporary = std::env::temp_dir();
         sweep(&temporary);
-        let made = (0..4).find_map(|turn| {
-            let directory = temporary.join(format!("{PREFIX}{unique:016x}-{turn}"));
-            StageDir::make_at(directory, spec).map_err(|e| trouble(spec, &e)).transpose()
+        let name = Path::new(&spec.hashed).file_name().unwrap_or(OsStr::new("program"));
+        StageDir::make_in(&temporary, name).map_err(|why| trouble(spec, &why))
+    }
+
+    fn make_in(temporary: &Path, name: &OsStr) -> io::Result<StageDir> {
+        let unique = u64::from_ne_bytes(sys::random());
+        let made = (0..TRIES_MAX).find_map(|turn| {
+            StageDir::make_at(temporary.join(format!("{PREFIX}{unique:016x}-{turn}")), name).transpose()
         });
-        made.unwrap_or_else(|| Err(trouble(spec, &io::ErrorKind::NotFound.into())))
+        made.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
     }
 
     /// `None` where somebody who sweeps has removed the directory before it was locked.
-    fn make_at(directory: PathBuf, spec: &HostSpec) -> io::Result<Option<StageDir>> {
+    fn make_at(directory: PathBuf, name: &OsStr) -> io::Result<Option<StageDir>> {
         std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
-        let name = Path::new(&spec.hashed).file_name().map_or(OsString::from("program"), OsString::from);
-        let lock = File::open(&directory)?;
+        let lock = match File::open(&directory) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
         sys::wait_for_lock(&lock)?;
         if !directory.is_dir() {
             return Ok(None);
@@ -106,6 +116,28 @@ pub fn sweep(temporary: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn agents_that_sweep_at_the_same_time_take_nothing_from_one_that_begins() {
+        let temporary =
+            std::env::temp_dir().join(format!("comem-stage-test-{:016x}", u64::from_ne_bytes(sys::random())));
+        std::fs::create_dir(&temporary).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    sweep(&temporary);
+                }
+            });
+            let made: Vec<_> = (0..300).map(|_| StageDir::make_in(&temporary, OsStr::new("prog"))).collect();
+            is_over.store(true, Ordering::Relaxed);
+            for stage in made {
+                assert!(stage.expect("a directory").program.is_file());
+            }
+        });
+        std::fs::remove_dir(temporary).unwrap();
+    }
 
     #[test]
     fn what_a_killed_agent_left_is_removed_and_nothing_else() {
