@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIMIT = 100  # seconds for one run
+LIMIT = 300  # seconds for one run: a hang is told from work beside other work
 GRACE = 20  # for the launcher to end what takes longer
 MOST_PHASES_OF_SPINNERS = 6  # of a job whose nodes share one core
 DETECTORS = ["uffd-async", "uffd", "mprotect"]
