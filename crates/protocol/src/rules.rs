@@ -294,6 +294,10 @@ pub enum Rule {
     ManagersAreComplete,
     /// Diffs are dropped one barrier after that was announced: until then others ask for them.
     DiffsOutliveReaders,
+    /// Who frees another node's memory says up to which stamp it has heard: what the owner stores there next is later.
+    FreesBringTheirStamp,
+    /// Memory that is given out again counts as written, with the bytes that stay as they are in the owner's copy.
+    ReusedMemoryIsWritten,
     /// The tag of a unit's only holder is left alone only if that is the unit's home, not, as the paper prints, if
     /// the thread
     /// that stores runs there.
@@ -449,7 +453,7 @@ impl Rule {
     ];
 
     /// The rules for pages whose diffs stay with their writers.
-    pub const KEPT_DIFFS: [Rule; 13] = [
+    pub const KEPT_DIFFS: [Rule; 15] = [
         Rule::NewerBytesStay,
         Rule::DiffsAreMadeAtClose,
         Rule::PagesWaitForAllDiffs,
@@ -463,6 +467,8 @@ impl Rule {
         Rule::EveryDiffHasItsStamp,
         Rule::ManagersAreComplete,
         Rule::DiffsOutliveReaders,
+        Rule::FreesBringTheirStamp,
+        Rule::ReusedMemoryIsWritten,
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.

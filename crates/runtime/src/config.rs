@@ -90,6 +90,9 @@ pub struct Config {
     /// Most bytes of copies of other nodes' pages; `None` takes a quarter of what is free, divided by the nodes on this
     /// host.
     pub cache: Option<CacheLimit>,
+    /// Under `lrc`: when a node keeps more bytes of diffs, all collect theirs at the next two barriers; `None` takes an
+    /// eighth of the cache.
+    pub diffs: Option<u64>,
     /// Whether homes notice their own writes only while others hold copies.
     pub write_detection: bool,
     /// Whether homes migrate to a page's only writer.
@@ -423,6 +426,7 @@ impl Config {
             // Whole chunks in each half, or in each quarter.
             heap: heap & if has_lines { !((1 << 23) - 1) } else { !((1 << 22) - 1) },
             cache: parse("COMEM_CACHE", env, cache_limit)?,
+            diffs: parse("COMEM_DIFFS", env, size)?,
             write_detection: parse("COMEM_WRITE_DETECTION", env, switch)?.unwrap_or(true),
             migration: parse("COMEM_MIGRATION", env, switch)?.unwrap_or(true),
             prefetch: parse("COMEM_PREFETCH", env, switch)?.unwrap_or(true),
@@ -500,9 +504,11 @@ mod tests {
         for (name, value, part) in [
             ("COMEM_NODES", "0", "from 1 to 1024"),
             ("COMEM_THREADS", "300", "from 1 to 256"),
-            ("COMEM_ENGINE", "magic", "hlrc, scope and msi"),
+            ("COMEM_ENGINE", "magic", "hlrc, scope, lrc and msi"),
             ("COMEM_DETECTOR", "magic", "mprotect"),
             ("COMEM_CACHE", "lots", "64M"),
+            ("COMEM_DIFFS", "lots", "64M"),
+            ("COMEM_DIFFS", "0", "64M"),
             ("COMEM_HEAP", "17T", "to 16T"),
             ("COMEM_HEAP", "4K", "from 256M"),
             ("COMEM_CACHE", "120%", "percentage"),

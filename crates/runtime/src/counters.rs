@@ -148,6 +148,10 @@ counters! {
     diff_bytes,
     /// Diffs applied to home pages here.
     diffs_applied,
+    /// Under `lrc`, first copies of units that came from the units' managers.
+    bases_fetched,
+    /// Under `lrc`, collections of diffs that have ended, each once for the node.
+    gc_rounds,
     /// Pages named in write notices made here.
     write_notices,
     /// Pages among them whose home is here.
@@ -211,7 +215,7 @@ counters! {
 }
 
 /// The counters that stand under `pages` in the stats file.
-const PAGES: [&str; 24] = [
+const PAGES: [&str; 26] = [
     "read_faults",
     "write_faults",
     "page_requests",
@@ -225,6 +229,8 @@ const PAGES: [&str; 24] = [
     "diffs_sent",
     "diff_bytes",
     "diffs_applied",
+    "bases_fetched",
+    "gc_rounds",
     "write_notices",
     "home_notices",
     "page_invalidations",

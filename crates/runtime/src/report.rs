@@ -50,6 +50,7 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     let signals = comem_memory::pages::fault::counts();
     value["pages"]["signals"] = json!(signals.ours);
     value["regions"] = regions(node);
+    value["pages"]["diff_store_bytes"] = json!(node.shared().map_or(0, |shared| shared.kept_diffs.bytes_most()));
     value["pages"]["sharing_unseen"] = json!(node.shared().map_or(0, |shared| shared.sharing.unseen()));
     value["auth"] = json!(node.wire.authenticated());
     value["clock"] = json!(if node.clock.cycles_per_second().is_some() { "cycle counter" } else { "system" });

@@ -115,6 +115,7 @@ fn first_failure(rule: Rule) -> Option<String> {
     let families: &[Kind] = match rule {
         Rule::BasesAreReleased => &[Kind::Wavering],
         Rule::ManagersAreComplete | Rule::DiffsOutliveReaders => &[Kind::Absent, Kind::FalseSharing],
+        Rule::FreesBringTheirStamp | Rule::ReusedMemoryIsWritten => &[Kind::Blocks],
         _ => &[Kind::FalseSharing, Kind::Migratory, Kind::Mixed, Kind::Absent],
     };
     without(rule, || {

@@ -43,7 +43,7 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 24] = [
 ];
 
 /// The counters of shared pages, and their heads in tables.
-pub const PAGE_COUNTERS: [(&str, &str); 23] = [
+pub const PAGE_COUNTERS: [(&str, &str); 26] = [
     ("read_faults", "read faults"),
     ("write_faults", "write faults"),
     ("signals", "signals"),
@@ -58,6 +58,9 @@ pub const PAGE_COUNTERS: [(&str, &str); 23] = [
     ("diffs_sent", "diffs sent"),
     ("diff_bytes", "diff bytes"),
     ("diffs_applied", "applied"),
+    ("bases_fetched", "bases"),
+    ("diff_store_bytes", "diff store"),
+    ("gc_rounds", "collections"),
     ("write_notices", "notices"),
     ("invalidations", "invalidated"),
     ("evictions", "evicted"),

@@ -3,6 +3,7 @@
 //! A message is a borrowed view: parsing copies nothing, and a unit's data goes from the datagram straight
 //! into memory. Types below 16 belong to the link and to start-up.
 
+use crate::coherence::pages::kept_diffs::{INTERVAL_STAMP_MAX, Stamp};
 use crate::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
 use crate::sync::deal::BatchRequest;
 use crate::sync::mismatch::Apart;
@@ -281,7 +282,7 @@ pub enum Message<'a> {
     Diffs { body: &'a [u8] },
     Region { body: &'a [u8] },
     RegionHeard,
-    Free { page: u32, offset: u32, needs: &'a [u8] },
+    Free { page: u32, offset: u32, stamp: Stamp, needs: &'a [u8] },
     Freed { fine: bool },
     Push { body: &'a [u8] },
     PushUnused { body: &'a [u8] },
@@ -327,6 +328,11 @@ fn take_bool(r: &mut Reader<'_>) -> Result<bool, WireError> {
         1 => Ok(true),
         _ => Err(WireError::BadValue("boolean")),
     }
+}
+
+/// The stamp of an interval whose diffs stay with their writer.
+fn take_interval(r: &mut Reader<'_>) -> Result<Stamp, WireError> {
+    Some(r.var()?).filter(|stamp| *stamp <= INTERVAL_STAMP_MAX).ok_or(WireError::BadValue("stamp"))
 }
 
 /// Of two bits of a byte, the lower one first.
@@ -599,9 +605,10 @@ impl<'a> Message<'a> {
                 out.put_u64(high);
             }
             Message::RegionHeard | Message::Invite => {}
-            Message::Free { page, offset, needs } => {
+            Message::Free { page, offset, stamp, needs } => {
                 out.put_u32(page);
                 out.put_u32(offset);
+                out.put_var(stamp);
                 out.put_bytes(needs);
             }
             Message::Freed { fine } => out.put_u8(u8::from(fine)),
@@ -686,7 +693,9 @@ impl<'a> Message<'a> {
             types::DIFFS => Message::Diffs { body: r.rest() },
             types::REGION => Message::Region { body: r.rest() },
             types::REGION_HEARD => Message::RegionHeard,
-            types::FREE => Message::Free { page: r.u32()?, offset: r.u32()?, needs: r.rest() },
+            types::FREE => {
+                Message::Free { page: r.u32()?, offset: r.u32()?, stamp: take_interval(&mut r)?, needs: r.rest() }
+            }
             types::FREED => Message::Freed { fine: take_bool(&mut r)? },
             types::PUSH => Message::Push { body: r.rest() },
             types::PUSH_UNUSED => Message::PushUnused { body: r.rest() },
@@ -764,7 +773,7 @@ mod tests {
             Message::Diffs { body: b"d" },
             Message::Region { body: b"r" },
             Message::RegionHeard,
-            Message::Free { page: 9, offset: 64, needs: b"n" },
+            Message::Free { page: 9, offset: 64, stamp: 1 << 40, needs: b"n" },
             Message::Freed { fine: true },
             Message::Push { body: b"p" },
             Message::PushUnused { body: b"u" },
@@ -813,6 +822,17 @@ mod tests {
                     assert_ne!(parsed, message);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn who_frees_memory_names_no_stamp_beyond_the_last() {
+        for (stamp, is_fine) in
+            [(0, true), (INTERVAL_STAMP_MAX, true), (INTERVAL_STAMP_MAX + 1, false), (u64::MAX, false)]
+        {
+            let mut body = Vec::new();
+            Message::Free { page: 1, offset: 2, stamp, needs: b"" }.emit(&mut body);
+            assert_eq!(Message::parse(types::FREE, &body).is_ok(), is_fine, "{stamp}");
         }
     }
 

@@ -202,7 +202,9 @@ impl Shared {
             packed_calls: AtomicBool::new(false),
             intervals: Mutex::new(IntervalState::new(me, config.page_engine)),
             needs: Mutex::default(),
-            kept_diffs: consistency::kept_diffs::KeptDiffs::new(cache_pages(config) * PAGE_BYTES as u64 / DIFFS_PART),
+            kept_diffs: consistency::kept_diffs::KeptDiffs::new(
+                config.diffs.unwrap_or_else(|| cache_pages(config) * PAGE_BYTES as u64 / DIFFS_PART),
+            ),
             home_queue: Mutex::new(HomeQueue::new()),
             push_buffer: Mutex::new(PushBuffer::new(tuning.notices)),
             migration: Mutex::new(Migration::new(tuning.homes)),

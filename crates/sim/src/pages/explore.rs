@@ -35,9 +35,10 @@ pub struct Ways {
 }
 
 impl Ways {
-    /// All of them, under every engine with several writers that is listed.
+    /// All of them, under every engine with several writers and homes that is listed.
     pub fn all() -> Vec<Ways> {
-        PageEngine::listed().filter(|engine| engine.has_several_writers()).flat_map(Ways::under).collect()
+        let has_homes = |engine: &PageEngine| engine.has_several_writers() && !engine.keeps_diffs();
+        PageEngine::listed().filter(has_homes).flat_map(Ways::under).collect()
     }
 
     /// All of them, under one engine.

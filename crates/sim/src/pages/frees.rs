@@ -5,9 +5,12 @@ use super::layout::Layout;
 use super::memory::PAGE_WORDS;
 use super::node::{Node, Pages};
 use super::program::{Op, Programs};
+use comem_protocol::coherence::pages::kept_diffs::Stamp;
+use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
 use comem_protocol::coherence::pages::node::evict::free;
+use comem_protocol::coherence::pages::node::kept_diffs::reuse;
 use comem_protocol::coherence::pages::region::Region;
-use comem_protocol::coherence::pages::{PageMapping, PageMemory};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageMapping, PageMemory, PageNo};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId};
 use comem_protocol::outbox::{Origin, Outbox, Target};
@@ -17,6 +20,8 @@ use comem_protocol::wire::message::Message;
 const VALUES: u64 = 1 << 42;
 /// The first of the flags by which threads say that they have done with a region.
 const DONE: u64 = 9_000;
+/// The first of the flags by which the judge hears of freed blocks.
+const BLOCKS: u64 = 10_000;
 /// Guards the word that all go on with.
 const LOCK: LockId = LockId(9_000);
 
@@ -50,6 +55,11 @@ pub fn append(programs: &mut Programs, layout: &Layout, rng: &mut Rng) {
     }
 }
 
+/// The flag by which the judge hears of the free of the block that begins at a word.
+pub(super) fn flag_of_block(word: usize) -> FlagId {
+    FlagId(BLOCKS + word as u64)
+}
+
 impl Pages {
     /// A thread of this node frees a region: the others are told.
     pub(super) fn free(&mut self, number: usize, out: &mut Outbox) {
@@ -60,6 +70,36 @@ impl Pages {
         for node in NodeId::all(self.layout.nodes).filter(|node| *node != self.me) {
             out.send(Target::Post { node, origin: Origin::Caller }, &Message::Region { body: &body });
         }
+    }
+
+    /// A thread of this node frees a block of another node, or of its own (the runtime's `Thread::free`).
+    pub(super) fn free_block(&mut self, word: usize, owner: NodeId, out: &mut Outbox) {
+        if owner == self.me {
+            self.free_blocks.push((word, None));
+            self.applied = true;
+            return;
+        }
+        self.with_intervals(|pages, intervals| close_interval(pages, intervals, CloseReason::Else));
+        let (page, offset) = ((word / PAGE_WORDS) as u32, (word % PAGE_WORDS * 8) as u32);
+        let message = Message::Free { page, offset, stamp: self.intervals.last_stamp(), needs: &[] };
+        out.send(Target::Post { node: owner, origin: Origin::Caller }, &message);
+    }
+
+    /// Another node has freed a block of this one.
+    pub(super) fn block_is_free(&mut self, (page, offset): (PageNo, u32), stamp: Stamp) {
+        self.free_blocks.push((page as usize * PAGE_WORDS + offset as usize / 8, Some(stamp)));
+        self.applied = true;
+    }
+
+    /// A block of this node is given out again, if it is free (the runtime's `Thread::allocate_small`).
+    pub(super) fn reuse_block(&mut self, word: usize, words: usize) -> bool {
+        let Some(at) = self.free_blocks.iter().position(|(free, _)| *free == word) else { return false };
+        let (_, stamp) = self.free_blocks.remove(at);
+        let start = word / PAGE_WORDS * PAGE_BYTES + word % PAGE_WORDS * 8;
+        if let Some(stamp) = stamp {
+            self.with_intervals(|pages, intervals| reuse(pages, intervals, start..start + words * 8, stamp));
+        }
+        true
     }
 
     /// A region was freed (the runtime's `drop_region`).

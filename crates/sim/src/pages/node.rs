@@ -86,6 +86,8 @@ pub struct Pages {
     pub(super) push_buffer: PushBuffer,
     /// Regions that were freed.
     pub(super) freed: Vec<Range<PageNo>>,
+    /// Blocks of this node that were freed: their first words, and the stamps of the nodes that freed them.
+    pub(super) free_blocks: Vec<(usize, Option<Stamp>)>,
     /// Pages sent unasked, and pages that came so and were used.
     pub(super) pushed: (u64, u64),
     /// Pages sent with tokens, and pages that came so and were used.
@@ -158,6 +160,7 @@ impl Pages {
             home_queue: HomeQueue::new(),
             push_buffer: PushBuffer::new(layout.tuning.notices),
             freed: Vec::new(),
+            free_blocks: Vec::new(),
             pushed: (0, 0),
             carried: (0, 0),
             migration: Migration::new(layout.tuning.homes),

@@ -68,6 +68,11 @@ pub enum Op {
     BarrierOf(SubsetBarrierId, u32),
     /// Free the region with this place in the layout.
     Free(usize),
+    /// Free the block that begins at this word: node so-and-so owns it, and this is the end of its life with a number.
+    FreeBlock(usize, usize, u64),
+    /// Wait until the block that begins at this word, and has so many, is freed for the time with this number, and give
+    /// it out again. Its words are zeroed next.
+    ReuseBlock(usize, usize, u64),
     /// Compute for so long, in nanoseconds.
     Think(u64),
 }
@@ -110,6 +115,8 @@ pub enum Kind {
     AllToAll,
     /// Threads take turns, and use no memory for several barriers between.
     Absent,
+    /// Blocks that other nodes write and free are given out again by their owner, who has heard of neither.
+    Blocks,
     /// Bounded buffers, events, and counters under semaphores.
     Semaphores,
     /// Tables under reader-writer locks, whose readers leave marks for the writers.
@@ -139,8 +146,8 @@ impl Kind {
     /// Those that must be asked for: the locks of few programs are wide.
     pub const WIDE: [Kind; 2] = [Kind::WideRelease, Kind::WideAcquire];
 
-    /// Those in which pages have many writers at a time, or none for long.
-    pub const KEPT: [Kind; 3] = [Kind::FalseSharing, Kind::AllToAll, Kind::Absent];
+    /// Those in which pages have many writers at a time, or none for long, or are given out again.
+    pub const KEPT: [Kind; 4] = [Kind::FalseSharing, Kind::AllToAll, Kind::Absent, Kind::Blocks];
 
     /// Those around releases that are neither of locks nor of flags nor of barriers: few seeds choose one.
     pub const SYNC_OBJECTS: [Kind; 6] =
@@ -164,6 +171,7 @@ impl Kind {
             Kind::FalseSharing => "false-sharing",
             Kind::AllToAll => "all-to-all",
             Kind::Absent => "absent",
+            Kind::Blocks => "blocks",
             Kind::Semaphores => "semaphores",
             Kind::Readers => "readers",
             Kind::Conditions => "conditions",
@@ -298,6 +306,7 @@ impl<'a> Maker<'a> {
             Kind::Chain => self.chain(phase),
             Kind::Atomics => self.atomics(phase),
             Kind::FalseSharing => self.false_sharing(),
+            Kind::Blocks => self.blocks(phase),
             Kind::AllToAll => self.all_to_all(),
             Kind::Absent => self.absent(),
             Kind::Semaphores => self.semaphores(phase),
@@ -508,6 +517,56 @@ impl<'a> Maker<'a> {
             }
             self.barrier();
         }
+    }
+
+    fn blocks(&mut self, phase: u64) {
+        let count = self.places.len();
+        let first = self.below(self.words);
+        let block: Vec<usize> = (first..first + 1 + self.below(PAGE_WORDS - first % PAGE_WORDS)).collect();
+        let beside: Vec<usize> = (0..self.words).filter(|word| !block.contains(word)).collect();
+        let owner = self.below(count);
+        let owner_node = self.places[owner].0;
+        let mut behind = None;
+        for life in 1..3 {
+            let flag = |step: u64| FlagId(500 + 32 * phase + 8 * life + step);
+            let steps = 3 + self.below(2) as u64;
+            for step in 0..steps {
+                let who = self.below(count);
+                self.program(who).extend(behind.replace(flag(step)).map(|flag| Op::Await(flag, 1)));
+                for word in &block {
+                    let op = match (step, self.below(4)) {
+                        (0, _) | (_, 3) => Op::Write(*word, self.value()),
+                        (_, 2) => Op::Write(*word, 0),
+                        (_, _) => Op::Read(*word),
+                    };
+                    self.program(who).push(op);
+                }
+                if step + 1 == steps {
+                    self.program(who).push(Op::FreeBlock(first, owner_node, life));
+                }
+                self.program(who).push(Op::Set(flag(step), 1));
+                // What the owner does meanwhile in the block's page, and others.
+                let (other, word) = (self.below(count), self.below(beside.len()));
+                if word % count == other {
+                    let value = self.value();
+                    self.program(other).push(Op::Write(beside[word], value));
+                }
+            }
+            self.think(owner);
+            self.program(owner).push(Op::ReuseBlock(first, block.len(), life));
+            self.program(owner).extend(block.iter().map(|word| Op::Write(*word, 0)));
+            if self.below(2) == 0 {
+                let value = self.value();
+                self.program(owner).push(Op::Write(first, value));
+            }
+            behind = Some(flag(7));
+            self.program(owner).push(Op::Set(flag(7), 1));
+        }
+        let reader = self.below(count);
+        self.program(reader).extend(behind.map(|flag| Op::Await(flag, 1)));
+        self.program(reader).extend(block.iter().map(|word| Op::Read(*word)));
+        self.barrier();
+        (0..count).for_each(|who| self.program(who).extend(block.iter().map(|word| Op::Read(*word))));
     }
 
     fn sor(&mut self) {

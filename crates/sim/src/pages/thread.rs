@@ -1,6 +1,7 @@
 //! An application thread: goes through its program in steps as small as a processor's.
 
 use super::check::Judge;
+use super::frees;
 use super::memory::{Access, PAGE_WORDS, Progress};
 use super::node::{Node, Pages};
 use super::program::Op;
@@ -204,6 +205,18 @@ impl Node {
                 self.pages.free(region, out);
                 self.ends(t)
             }
+            Op::FreeBlock(word, owner, life) => {
+                judge.sets(self.number(t), frees::flag_of_block(word), life);
+                self.pages.free_block(word, NodeId(owner as u16), out);
+                self.ends(t)
+            }
+            Op::ReuseBlock(word, words, life) => match self.pages.reuse_block(word, words) {
+                true => {
+                    judge.awaited(self.number(t), frees::flag_of_block(word), life);
+                    self.ends(t)
+                }
+                false => Turn::Sleeps,
+            },
             Op::Think(span) => {
                 self.threads[t].at += 1;
                 Turn::Thinks(span)

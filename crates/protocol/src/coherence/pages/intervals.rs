@@ -97,6 +97,18 @@ impl IntervalState {
         }
     }
 
+    /// The last stamp that this node has given or heard of. Whoever frees another node's memory says it.
+    pub fn last_stamp(&self) -> Stamp {
+        self.stamps.last
+    }
+
+    /// A node that has heard of all up to this stamp has freed memory that this node gives out again.
+    pub fn hear_of_free(&mut self, stamp: Stamp) {
+        if Rule::FreesBringTheirStamp.on() {
+            self.stamps.last = self.stamps.last.max(stamp);
+        }
+    }
+
     /// Takes note of the stamp with which an entry was told; gives it.
     fn hear_stamp(&mut self, entry: &Entry) -> Result<Stamp, WireError> {
         let stamps = entry.groups.iter().filter(|group| group.home == entry.writer).map(|group| group.serial);

@@ -204,9 +204,10 @@ impl PageMemory for Recorder {
     }
 }
 
-/// The diffs that a step flushed: home and page. Which home's memory it may write, and what was put there.
+/// The diffs that a step flushed: home and page. Which home's memory it may write, and what was put there. The stamp of
+/// diffs that stay here.
 #[derive(Default)]
-struct Flushed(Vec<(NodeId, PageNo)>, Option<NodeId>, Vec<PageNo>);
+struct Flushed(Vec<(NodeId, PageNo)>, Option<NodeId>, Vec<PageNo>, u64);
 
 impl DiffSink for Flushed {
     fn diff(&mut self, home: NodeId, page: PageNo, _: &[u8]) {
@@ -217,6 +218,9 @@ impl DiffSink for Flushed {
     }
     fn was_put(&mut self, _: NodeId, page: PageNo, _: &ByteMarks) {
         self.2.push(page);
+    }
+    fn stamp(&mut self) -> u64 {
+        self.3
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::node::Node;
 use crate::shared::Shared;
+use crate::shared::consistency::kept_diffs::diffs_lost;
 use crate::shared::consistency::serve::LocalPages;
 use crate::shared::heap::table::RegionState;
 use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
@@ -220,6 +221,7 @@ impl<'a> NodeEffects for NodePages<'a> {
                 let why = std::io::Error::other(format!("{error}; please report this"));
                 node.end_with(&Error::system("a barrier said what makes no sense")(why));
             }
+            Failure::DiffsLost(page) => node.end_with(&Error::harm(diffs_lost(self.local.shared, page))),
         }
     }
 
@@ -337,6 +339,7 @@ impl<'a> NodeEffects for NodePages<'a> {
 
     fn collected(&mut self, floor: Stamp) {
         self.local.shared.table.was_collected(floor);
+        self.local.node.counters(self.local.slot).gc_rounds.add(1);
     }
 
     fn puts_are_in(&mut self, home: NodeId, serial: u64) {

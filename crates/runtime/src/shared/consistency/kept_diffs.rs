@@ -6,10 +6,13 @@ use crate::mutex::Mutex;
 use crate::shared::Shared;
 use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
-use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::kept_diffs::serve::send_asks;
 use comem_protocol::coherence::pages::kept_diffs::{Ask, Stamp};
+use comem_protocol::coherence::pages::node::kept_diffs::reuse;
+use comem_protocol::coherence::pages::{PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
+use comem_protocol::outbox::Outbox;
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// What a node has of such pages beside their tables.
@@ -19,6 +22,8 @@ pub(crate) struct KeptDiffs {
     closed: AtomicU64,
     /// Bytes that the tables keep of this node's writes.
     bytes: AtomicI64,
+    /// The most that they have kept at a time.
+    bytes_most: AtomicI64,
     /// More than so many are collected.
     bytes_max: u64,
     /// What is to be asked for before threads leave the barrier that has opened.
@@ -40,7 +45,13 @@ impl KeptDiffs {
     }
 
     pub(super) fn grew(&self, bytes: i64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let now = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.bytes_most.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// The most bytes that were kept here at a time.
+    pub(crate) fn bytes_most(&self) -> u64 {
+        self.bytes_most.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// Bytes that are kept here.
@@ -55,6 +66,16 @@ impl KeptDiffs {
     pub(super) fn must_complete(&self, mut asks: Vec<(NodeId, Ask)>) {
         self.to_complete.lock().append(&mut asks);
     }
+}
+
+/// What is said where a collection has dropped diffs that the manager of their page lacks.
+pub(super) fn diffs_lost(shared: &Shared, page: PageNo) -> String {
+    let region = shared.table.find(page).map_or(String::new(), |known| format!(", in {}", known.name()));
+    format!(
+        "what other nodes wrote to the page at {:#x}{region} is lost: all nodes have dropped their diffs, and this one, \
+         which manages the page, has not got them; please report this, and run with --engine hlrc until it is mended",
+        shared.address_of(page)
+    )
 }
 
 impl Thread {
@@ -74,6 +95,30 @@ impl Thread {
         let mut sent = 0;
         self.stepping(|out| sent = send_asks(asks, out));
         self.counters().page_requests.add(sent as u64);
+    }
+
+    /// Memory is given out again, and is about to be zeroed. `stamp`: another node has freed it, and had heard of all up
+    /// to this one.
+    pub(in crate::shared) fn uses_again(
+        &self,
+        shared: &Shared,
+        engine: PageEngine,
+        memory: Range<usize>,
+        stamp: Option<Stamp>,
+    ) {
+        // Where an acquire brings all that happened before, whoever gets the memory next hears of what this node had
+        // heard of when it freed it.
+        let must_tell = stamp.is_some() || engine.is_scoped();
+        if !engine.keeps_diffs() || !must_tell || shared.views.is_none() {
+            return;
+        }
+        let mut side = Outbox::new();
+        let mut intervals = shared.intervals.lock();
+        let mut pages = self.home().node_pages(shared, self.slot(), &mut side);
+        let bytes = memory.start - shared.base..memory.end - shared.base;
+        reuse(&mut pages, &mut intervals, bytes, stamp.unwrap_or_default());
+        drop(intervals);
+        self.home().flush(self.slot(), &mut side);
     }
 
     /// A barrier has opened: completes the copies that its collection demands.

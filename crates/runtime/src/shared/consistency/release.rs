@@ -81,6 +81,7 @@ impl Counters {
         self.diffs_sent.add(tally.diffs_made);
         self.diff_bytes.add(tally.diff_bytes);
         self.diffs_applied.add(tally.diffs_applied);
+        self.bases_fetched.add(tally.bases_fetched);
         self.page_invalidations.add(tally.invalidations);
         self.write_notices.add(tally.notices);
         self.home_notices.add(tally.home_notices);

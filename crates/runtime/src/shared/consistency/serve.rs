@@ -3,6 +3,7 @@
 use crate::node::Node;
 use crate::path_counts;
 use crate::shared::consistency::effects::NodePages;
+use crate::shared::heap::alloc::FreedElsewhere;
 use crate::shared::heap::table::RegionState;
 use crate::shared::{Peer, Shared, Views};
 use comem_memory::pages::{PeerView, SharedDirectory};
@@ -237,10 +238,11 @@ impl Node {
             Message::Atomic { body } => serve::on_atomic(&mut state, origin.ticket.ok_or(NO_TICKET)?, body, out)?,
             Message::AtomicDone { body } => return Ok(Some(body.to_vec())),
             Message::RegionHeard => return Ok(Some(Vec::new())),
-            Message::Free { page, offset, needs } => {
+            Message::Free { page, offset, stamp, needs } => {
                 let needs = wire::parse_needs(needs)
                     .map_err(|_| Misbehaved("freed memory in a message that makes no sense"))?;
-                let fine = self.node_pages(shared, slot, out).free_here((page, offset), Some(needs));
+                let by = FreedElsewhere { needs, stamp };
+                let fine = self.node_pages(shared, slot, out).free_here((page, offset), Some(by));
                 out.send(Target::Reply(origin.ticket.ok_or(NO_TICKET)?), &Message::Freed { fine });
             }
             Message::Freed { fine } => return Ok(Some(vec![u8::from(fine)])),

@@ -20,6 +20,7 @@ use crate::shared::heap::small_alloc::{SmallAllocator, cut_off};
 use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_protocol::coherence::direct::UNIT_BYTES;
+use comem_protocol::coherence::pages::kept_diffs::Stamp;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
 use comem_protocol::coherence::pages::node::evict::free;
 use comem_protocol::coherence::pages::region::{Homes, Part, Region, Unit};
@@ -81,8 +82,23 @@ pub(in crate::shared) const SMALL_BYTES: usize = PAGE_BYTES / 2;
 /// Small blocks of one size class and kind.
 #[derive(Debug, Default)]
 struct Class {
-    /// With the diffs that must have come before the block is used again.
-    free: Vec<(usize, Vec<RequiredDiff>)>,
+    free: Vec<FreeBlock>,
+}
+
+/// A small block that may be used again.
+#[derive(Debug)]
+struct FreeBlock {
+    address: usize,
+    elsewhere: Option<FreedElsewhere>,
+}
+
+/// What a node knew that freed memory of another.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(in crate::shared) struct FreedElsewhere {
+    /// The diffs that must have come to the memory's owner before it is used again.
+    pub needs: Vec<RequiredDiff>,
+    /// The last stamp of diffs that stay with their writers. What the owner stores next is to be later.
+    pub stamp: Stamp,
 }
 
 /// What keeps a region, and in what units; units of 0 pages where none was named.
@@ -479,10 +495,12 @@ impl Thread {
             {
                 let mut allocator = shared.allocator.lock();
                 let free = allocator.small.entry(kind).or_default();
-                if let Some(at) = free.free.iter().rposition(|(_, needs)| shared.meets(needs)) {
-                    let (address, _) = free.free.swap_remove(at);
+                let may_be_used = |block: &FreeBlock| block.elsewhere.iter().all(|by| shared.meets(&by.needs));
+                if let Some(at) = free.free.iter().rposition(may_be_used) {
+                    let FreeBlock { address, elsewhere } = free.free.swap_remove(at);
                     allocator.blocks.insert(address, kind);
                     drop(allocator);
+                    self.uses_again(shared, engine, address..address + size, elsewhere.map(|by| by.stamp));
                     // SAFETY: the block is in an allocated region and belongs to nobody else; its old contents have no
                     // meaning.
                     unsafe { shared.clear(address, size) };
@@ -551,13 +569,14 @@ impl Thread {
         let mut intervals = shared.intervals.lock();
         let mut pages = self.home().node_pages(shared, self.slot(), &mut side);
         close_interval(&mut pages, &mut intervals, CloseReason::Else);
+        let stamp = intervals.last_stamp();
         drop(intervals);
         self.home().flush(self.slot(), &mut side);
         let mut needs = Vec::new();
         wire::emit_needs(&self.home().needs_at(shared, owner), &mut needs);
         self.home().slots[self.slot()].expect_answer();
         let target = Target::Request { node: owner, origin: Origin::Caller };
-        self.stepping(|out| out.send(target, &Message::Free { page, offset, needs: &needs }));
+        self.stepping(|out| out.send(target, &Message::Free { page, offset, stamp, needs: &needs }));
     }
 }
 
@@ -573,15 +592,14 @@ impl NodePages<'_> {
     pub(in crate::shared) fn free_here(
         &mut self,
         (page, offset): (PageNo, u32),
-        elsewhere: Option<Vec<RequiredDiff>>,
+        elsewhere: Option<FreedElsewhere>,
     ) -> bool {
         let shared = self.local.shared;
         let address = shared.address_of(page) + offset as usize;
         {
             let mut allocator = shared.allocator.lock();
             if let Some(kind) = allocator.blocks.remove(&address) {
-                let needs = elsewhere.unwrap_or_default();
-                allocator.small.entry(kind).or_default().free.push((address, needs));
+                allocator.small.entry(kind).or_default().free.push(FreeBlock { address, elsewhere });
                 return true;
             }
             if allocator.pieces.give_back(address, elsewhere.is_some(), shared.epoch.load(Ordering::Acquire)) {

@@ -144,6 +144,8 @@ impl Thread {
             drop(allocator);
             if let Some((address, used)) = cut {
                 if used {
+                    // Two barriers have told everybody of what another node has freed.
+                    self.uses_again(shared, kept.0, address..address + size, None);
                     // SAFETY: the piece is in an allocated region and belongs to nobody else; its old contents have no
                     // meaning.
                     unsafe { shared.clear(address, size) };

@@ -159,6 +159,10 @@ impl NodeState for Node {
                 self.pages.drop_region(&region);
                 Ok(())
             }
+            (Message::Free { page, offset, stamp, .. }, _) => {
+                self.pages.block_is_free((page, offset), stamp);
+                Ok(())
+            }
             (Message::PushUnused { body }, _) => serve::on_unused(&mut self.pages, origin.from.node, body, out),
             _ => Err(Misbehaved("sent a message about pages that nobody here understands")),
         }

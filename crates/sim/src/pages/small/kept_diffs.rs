@@ -5,7 +5,7 @@ use crate::pages::explore::{Case, Ways};
 use crate::pages::layout::Layout;
 use crate::pages::program::Op;
 use comem_protocol::coherence::pages::region::{Homes, Unit};
-use comem_protocol::ids::{LockId, NodeId};
+use comem_protocol::ids::{FlagId, LockId, NodeId};
 use std::sync::Arc;
 
 /// The cases for a way of treating memory.
@@ -28,6 +28,9 @@ pub fn kept_cases(ways: Ways) -> Vec<Case> {
         case("base and an older diff", ways.layout(3, 1, 1, on()), alone(base_and_older())),
         case("collected", collects(3, 1), alone(collected())),
         case("counter, collected", collects(2, 1), counters(2, 2)),
+        case("a block that a late diff hits", ways.layout(3, 1, 1, on()), alone(late_diff_of_a_block())),
+        case("a block that is zero at its owner", ways.layout(3, 1, 1, on()), alone(block_of_zeros())),
+        case("a block that is zero, collected", collects(3, 1), alone(block_of_zeros())),
     ]
 }
 
@@ -84,6 +87,31 @@ fn base_and_older() -> Vec<Vec<Op>> {
     let writer = [&counts[..], &[Op::Barrier, Op::Write(1, 4), Op::Barrier, Op::Read(0), Op::Barrier]].concat();
     let late = [Op::Barrier, Op::Barrier, Op::Read(0), Op::Read(1), Op::Barrier];
     vec![manager, writer, late.to_vec()]
+}
+
+/// A node writes a block, and another one, which has heard of that, frees it. The owner, which has not, zeroes it.
+fn late_diff_of_a_block() -> Vec<Vec<Op>> {
+    let (written, end) = (FlagId(1), [Op::Barrier, Op::Read(0), Op::Read(1)]);
+    let owner = [Op::Read(0), Op::Barrier, Op::ReuseBlock(0, 2, 1), Op::Write(0, 0), Op::Write(1, 0), Op::Write(1, 4)];
+    let freer = [Op::Barrier, Op::Await(written, 1), Op::FreeBlock(0, 0, 1)];
+    let writer = [Op::Barrier, Op::Write(0, 7), Op::Write(1, 8), Op::Set(written, 1)];
+    [&owner[..], &freer, &writer].map(|program| [program, &end].concat()).to_vec()
+}
+
+/// A node has read what stood in a block for a while. The owner has not, so the block is zero there all the time.
+fn block_of_zeros() -> Vec<Vec<Op>> {
+    let ([written, read, given], end) = ([1, 2, 3].map(FlagId), [Op::Barrier, Op::Read(0), Op::Barrier, Op::Read(0)]);
+    let owner = [Op::Read(0), Op::Barrier, Op::ReuseBlock(0, 1, 1), Op::Write(0, 0), Op::Set(given, 1)];
+    let writer = [
+        Op::Barrier,
+        Op::Write(0, 7),
+        Op::Set(written, 1),
+        Op::Await(read, 1),
+        Op::Write(0, 0),
+        Op::FreeBlock(0, 0, 1),
+    ];
+    let reader = [Op::Barrier, Op::Await(written, 1), Op::Read(0), Op::Set(read, 1), Op::Await(given, 1), Op::Read(0)];
+    [&owner[..], &writer, &reader].map(|program| [program, &end].concat()).to_vec()
 }
 
 /// Diffs are collected at each barrier: what was written is read by a node that had a copy, by one that had none, and

@@ -185,6 +185,23 @@ impl Changes {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Adds bytes that count as changed though they may be as they were. `ranges` are in any order, and `state` has all
+    /// bytes of the unit, which are no newer than those that changed.
+    pub fn cover(&mut self, mut ranges: Vec<Range<u32>>, state: &[u8]) {
+        ranges.sort_by_key(|range| range.start);
+        let mut covered = Changes::default();
+        for range in ranges {
+            let start = covered.runs.last().map_or(0, |last| last.end).max(range.start);
+            if start < range.end {
+                covered.push(start, &state[start as usize..range.end as usize]);
+            }
+        }
+        let mut all = DiffStore::default();
+        [&covered, self].into_iter().for_each(|changes| all.add(changes, 0));
+        self.runs = all.runs.iter().map(|run| run.start..run.end).collect();
+        self.bytes = all.bytes;
+    }
+
     /// How many bytes changed.
     pub fn bytes(&self) -> usize {
         self.bytes.len()

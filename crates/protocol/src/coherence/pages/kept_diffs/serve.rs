@@ -128,8 +128,13 @@ pub fn on_kept_diffs(
 ) -> Result<(), Misbehaved> {
     let told = take_told(body).map_err(|_| Misbehaved("sent diffs that make no sense"))?;
     for (page, of_unit) in &told {
-        let end = if let Told::Diffs(diffs) = of_unit { diffs.end().into() } else { 0 };
-        check(state, *page, (end, false), out)?;
+        match of_unit {
+            Told::Diffs(diffs) => {
+                check(state, *page, out, |table, _| table.check_answer(*page, diffs.end().into(), false))?
+            }
+            Told::Collected => check(state, *page, out, |table, me| table.check_collected(me, *page))?,
+            Told::Freed => check(state, *page, out, |table, _| table.check_answer(*page, 0, false))?,
+        }
     }
     for (page, of_unit) in told {
         match of_unit {
@@ -155,10 +160,12 @@ pub fn on_base(state: &mut impl PageState, from: NodeId, body: &[u8], out: &mut 
         match base {
             Base::Copy(copy) => {
                 let end = copy.stamps.runs().last().map_or(0, |run| run.end.into());
-                check(state, *page, (end, false), out)?;
-                copy.bytes.map_or(Ok(()), |bytes| check(state, *page, (bytes.len() as u64, true), out))?;
+                check(state, *page, out, |table, _| table.check_answer(*page, end, false))?;
+                if let Some(bytes) = copy.bytes {
+                    check(state, *page, out, |table, _| table.check_answer(*page, bytes.len() as u64, true))?;
+                }
             }
-            Base::Freed => check(state, *page, (0, false), out)?,
+            Base::Freed => check(state, *page, out, |table, _| table.check_answer(*page, 0, false))?,
         }
     }
     for (page, base) in bases {
@@ -176,10 +183,10 @@ pub fn on_base(state: &mut impl PageState, from: NodeId, body: &[u8], out: &mut 
 fn check(
     state: &mut impl PageState,
     page: PageNo,
-    (bytes, exact): (u64, bool),
     out: &mut Outbox,
+    checked: impl FnOnce(&PageTable, NodeId) -> Result<(), Misbehaved>,
 ) -> Result<(), Misbehaved> {
-    match state.page_table(page, out, |table, _| table.check_answer(page, bytes, exact)) {
+    match state.page_table(page, out, |table, cx| checked(table, cx.me)) {
         Some(checked) => checked,
         None if state.is_freed(page) => Ok(()),
         None => Err(UNASKED),

@@ -143,6 +143,20 @@ fn what_changed_is_found_to_the_byte() {
 }
 
 #[test]
+fn bytes_that_are_as_they_were_join_those_that_changed() {
+    let state: Vec<u8> = (0..64).collect();
+    let mut changes = Changes::default();
+    changes.push(6, &[91, 92, 93]);
+    changes.push(40, &[94]);
+    changes.cover(vec![8..12, 30..32, 0..4, 10..14], &state);
+    let (runs, bytes) = told(&changes, 5);
+    let runs: Vec<_> = runs.iter().map(|run| run.start..run.end).collect();
+    assert_eq!(runs, [0..4, 6..14, 30..32, 40..41]);
+    assert_eq!(bytes, [0, 1, 2, 3, 91, 92, 93, 9, 10, 11, 12, 13, 30, 31, 94]);
+    assert_eq!(changes.bytes(), bytes.len());
+}
+
+#[test]
 fn a_copy_that_lacks_what_is_dropped_goes_and_others_forget_old_stamps() {
     let (writer, other) = (NodeId(3), NodeId(4));
     let mut unit = KeptUnit { has_copy: true, ..KeptUnit::default() };

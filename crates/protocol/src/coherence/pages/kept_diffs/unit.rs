@@ -6,6 +6,7 @@ use super::wire::DiffAsk;
 use crate::coherence::pages::PageNo;
 use crate::ids::NodeId;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// Of some writers the stamp of an interval.
 pub type Versions = SmallVec<[(NodeId, Stamp); 2]>;
@@ -46,6 +47,8 @@ pub struct KeptUnit {
     pub awaited: Versions,
     /// It was asked for to be complete, and for no access.
     pub quiet: bool,
+    /// Bytes of memory that was given out again: they count as written when the next diff is made.
+    pub reused: Vec<Range<u32>>,
 }
 
 impl KeptUnit {

@@ -52,6 +52,8 @@ pub enum Failure {
     Carried(WireError),
     /// A barrier said what makes no sense.
     Notices(WireError),
+    /// All nodes have dropped diffs that this one, the manager of this page, lacks.
+    DiffsLost(PageNo),
 }
 
 /// What the page logic of a node acts on.

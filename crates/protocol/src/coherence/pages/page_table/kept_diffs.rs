@@ -221,7 +221,19 @@ impl PageTable {
         }
     }
 
-    /// A writer does not keep any more what the copy of this unit lacks: the copy is of no use.
+    /// Whether a writer may have dropped what the copy of the unit that begins at `page` lacks.
+    ///
+    /// # Errors
+    /// When this node is the unit's manager: before diffs are dropped managers have them.
+    pub fn check_collected(&self, me: NodeId, page: PageNo) -> Result<(), Misbehaved> {
+        self.check_answer(page, 0, false)?;
+        match !self.freed && self.units[self.units.index(page)].home == me {
+            true => Err(Misbehaved("has dropped diffs that the manager of their page lacks")),
+            false => Ok(()),
+        }
+    }
+
+    /// A writer does not keep any more what the copy of this unit lacks: the copy is of no use. That was checked.
     pub fn take_collected(&mut self, cx: &mut Context<'_>, from: NodeId, page: PageNo) {
         let unit = self.units.index(page);
         if self.freed {
@@ -271,8 +283,17 @@ impl PageTable {
                 Some(place) => drop(kept.put_off.remove(place)),
             }
         }
+        let reused = std::mem::take(&mut kept.unit(unit).reused);
+        if !reused.is_empty() {
+            // Before the comparison: what threads store meanwhile is in the twin only if that has seen it.
+            self.bytes.clear();
+            cx.memory.copy_out(pages.clone(), &mut self.bytes);
+        }
         let mut changes = std::mem::take(&mut kept.changes);
         cx.memory.changes(pages, &mut changes);
+        if !reused.is_empty() {
+            changes.cover(reused, &self.bytes);
+        }
         let this = kept.unit(unit);
         if changes.bytes() > 0 {
             let before = this.own.memory_bytes();
@@ -284,6 +305,21 @@ impl PageTable {
         let bytes = changes.bytes();
         kept.changes = changes;
         bytes
+    }
+
+    /// These bytes, from the first page of this table on, are given out again, and are about to be zeroed. Others may
+    /// have them as they were before, and this node perhaps has not heard of that. So each of them joins the next diff,
+    /// those too that are zero here already.
+    pub fn note_reused(&mut self, bytes: Range<usize>) {
+        if self.freed || !Rule::ReusedMemoryIsWritten.on() {
+            return;
+        }
+        let unit_bytes = self.units.layout.unit_pages as usize * PAGE_BYTES;
+        let Some(kept) = &mut self.kept else { return };
+        for unit in bytes.start / unit_bytes..bytes.end.div_ceil(unit_bytes) {
+            let within = |at: usize| at.clamp(unit * unit_bytes, (unit + 1) * unit_bytes) - unit * unit_bytes;
+            kept.unit(unit).reused.push(within(bytes.start) as u32..within(bytes.end) as u32);
+        }
     }
 
     // ---- what others ask
@@ -419,12 +455,20 @@ impl PageTable {
     }
 
     /// The barrier after that has opened: nobody asks any more for what was written up to `floor`.
-    pub fn finish_collection(&mut self, cx: &mut Context<'_>, floor: Stamp) {
+    ///
+    /// # Errors
+    /// With the first page that this node manages and of which it lacks something: that is lost now.
+    pub fn finish_collection(&mut self, cx: &mut Context<'_>, floor: Stamp) -> Result<(), PageNo> {
         if self.freed {
-            return;
+            return Ok(());
         }
+        let mut lost = None;
         for unit in 0..self.units.len() {
+            let manages = self.units[unit].home == cx.me;
             let Some(of) = self.kept.as_mut().and_then(|kept| kept.units[unit].as_deref_mut()) else { continue };
+            if manages && !of.due.is_empty() && !of.has_what_was_due() {
+                lost = lost.or(Some(self.units.pages_of(unit).start));
+            }
             let before = of.own.memory_bytes();
             let goes = of.collect(floor);
             cx.tally.diffs_kept += of.own.memory_bytes() as i64 - before as i64;
@@ -433,6 +477,7 @@ impl PageTable {
             }
         }
         self.set_floor(floor);
+        lost.map_or(Ok(()), Err)
     }
 
     /// What this table's units keep of this node's writes, in bytes.

@@ -151,6 +151,91 @@ fn what_was_written_is_kept_told_with_this_node_for_home_and_given_to_who_lacks_
 }
 
 #[test]
+fn memory_that_is_given_out_again_is_written_though_it_is_as_it_was() {
+    for notes in [true, false] {
+        let mut kept = kept(OTHER, notes);
+        let store = |kept: &mut Kept, page| {
+            // Where stores fault, the first fault maps the page and the second one makes its twin.
+            (0..2).for_each(|_| assert_eq!(kept.0.fault(page, Access::Write), Fault::Mapped));
+            kept.0.memory.written = vec![page];
+        };
+        let told_after = |kept: &mut Kept, page, since| {
+            let mut body = Vec::new();
+            let ask = DiffAsk { page, since, need: 9 };
+            kept.0.step(|table, _, _| table.tell_diffs(ask, 9, &mut body)).unwrap();
+            match take_told(&body).unwrap().remove(0).1 {
+                Told::Diffs(diffs) => (diffs.runs, diffs.bytes.to_vec()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let run = |start: usize, end: usize| StampRun { start: start as u32, end: end as u32, stamp: 4 };
+        kept.0.flushed.3 = 4;
+        // What begins in one page ends in the next.
+        kept.0.step(|table, _, _| table.note_reused(PAGE_BYTES - 8..PAGE_BYTES + 16));
+        store(&mut kept, 0);
+        assert_eq!(kept.0.close(), [(0..1, ME, true)], "{notes}");
+        assert_eq!(told_after(&mut kept, 0, 0), (vec![run(PAGE_BYTES - 8, PAGE_BYTES)], vec![0; 8]));
+        assert_eq!(told_after(&mut kept, 0, 4), (Vec::new(), Vec::new()));
+        // Once, and of what is written then.
+        store(&mut kept, 0);
+        assert_eq!(kept.0.close(), []);
+        store(&mut kept, 1);
+        assert_eq!(kept.0.close(), [(1..2, ME, true)]);
+        assert_eq!(told_after(&mut kept, 1, 0), (vec![run(0, 16)], vec![0; 16]));
+    }
+}
+
+#[test]
+fn who_is_told_of_a_free_stores_later_than_all_that_the_freer_had_heard_of() {
+    let mut state = IntervalState::new(ME, PageEngine::Lrc);
+    assert_eq!((state.last_stamp(), state.take_stamp()), (0, 1));
+    state.hear_of_free(70);
+    assert_eq!((state.last_stamp(), state.stamp_diff(), state.take_stamp()), (70, 71, 72));
+    state.hear_of_free(9);
+    assert_eq!(state.last_stamp(), 72, "what is long known changes nothing");
+}
+
+#[test]
+fn a_manager_that_lacks_what_all_drop_says_so() {
+    let mut kept = kept(ME, true);
+    kept.note(2, OTHER, 5);
+    let mut asks = Vec::new();
+    kept.0.step(|table, cx, _| table.begin_collection(cx, &mut asks));
+    assert_eq!(asks, [(OTHER, diffs(2, 0, 5))]);
+    // The next barrier opens, and the writer has not answered.
+    assert_eq!(kept.0.step(|table, cx, _| table.finish_collection(cx, 5)), Err(2));
+}
+
+#[test]
+fn no_writer_drops_what_the_manager_of_a_page_lacks() {
+    for (manager, is_wrong) in [(ME, true), (THIRD, false)] {
+        let mut kept = kept(manager, true);
+        assert_eq!(kept.0.fault(1, Access::Read), Fault::Mapped);
+        kept.note(1, OTHER, 5);
+        assert_eq!(kept.asks(1), [(OTHER, diffs(1, 0, 5))]);
+        let mut body = Vec::new();
+        put_collected(&mut body, 1);
+        let refused = on_kept_diffs(&mut kept, OTHER, &body, &mut Outbox::new()).err().map(|e| e.to_string());
+        assert_eq!(refused.is_some_and(|text| text.contains("the manager of their page lacks")), is_wrong);
+        assert_eq!(kept.0.table.unit(1).is_fetching(), is_wrong, "nothing has happened, or a base is asked for next");
+    }
+}
+
+#[test]
+fn a_million_runs_in_one_list_are_no_diff_of_a_page() {
+    let mut kept = kept(ME, true);
+    kept.note(1, OTHER, 5);
+    kept.asks(1);
+    let runs: Vec<(u32, Stamp, &[u8])> = (0..1_000_000).map(|at| (at, 1 + Stamp::from(at) % 2, &b"x"[..])).collect();
+    let refused = kept.diffs(OTHER, 1, 5, &runs).unwrap_err();
+    assert!(refused.contains("leaves its unit"), "{refused}");
+    // As many as there can be, each byte in an interval of its own.
+    kept.diffs(OTHER, 1, 5, &runs[..PAGE_BYTES]).unwrap();
+    assert_eq!(kept.patches().len(), PAGE_BYTES);
+    assert!(kept.0.table.unit(1).is_here());
+}
+
+#[test]
 fn nobody_asks_for_what_has_not_closed_or_is_elsewhere_or_is_no_unit() {
     let ticket = Ticket { channel: Channel { node: OTHER, slot: Slot::thread(0) }, seq: Seq(1) };
     let mut kept = kept(OTHER, true);
@@ -195,7 +280,7 @@ fn a_collection_completes_managed_copies_and_drops_what_all_have() {
     assert_eq!(asks, [(OTHER, diffs(0, 0, 5))], "the manager has never used it");
     kept.diffs(OTHER, 0, 5, &[(0, 5, b"x")]).unwrap();
     assert!(!kept.0.memory.calls.iter().any(|call| call.starts_with("map")), "nobody has touched it");
-    kept.0.step(|table, cx, _| table.finish_collection(cx, 5));
+    assert_eq!(kept.0.step(|table, cx, _| table.finish_collection(cx, 5)), Ok(()));
     assert_eq!(kept.0.table.missing_at(0), []);
     assert_eq!(kept.0.fault(0, Access::Read), Fault::Mapped);
     // Of what was dropped there is nothing to tell.
@@ -214,7 +299,7 @@ fn a_copy_out_of_use_ends_with_the_collection_and_comes_again_from_the_manager()
     kept.0.step(|table, cx, _| {
         let mut asks = Vec::new();
         table.begin_collection(cx, &mut asks);
-        table.finish_collection(cx, 5);
+        assert_eq!(table.finish_collection(cx, 5), Ok(()));
     });
     assert_eq!(kept.asks(0), [(OTHER, base(0))]);
     // One that is from before the manager's collection may lack something.
