@@ -6,6 +6,10 @@ use comem_protocol::coherence::direct::Entry;
 use comem_protocol::coherence::direct::remote::{Command, Request, UnitAt};
 use comem_protocol::coherence::node_set::NodeSet;
 use comem_protocol::coherence::pages::PAGE_BYTES;
+use comem_protocol::coherence::pages::kept_diffs::runs::{StampMap, StampRun};
+use comem_protocol::coherence::pages::kept_diffs::wire::{
+    DiffAsk, put_base, put_base_asks, put_collected, put_diff_asks, put_diffs, put_freed,
+};
 use comem_protocol::coherence::pages::wire::{Push, RequiredDiff, put_unused};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
@@ -18,7 +22,7 @@ use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
 use comem_protocol::wire::message::{Collective, Message, SignalInterest, SyncRequest, SyncUpdate, Ticket, Want};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 40;
+const KINDS: u64 = 44;
 /// The kinds with pages that are sent unasked, and that were of no use.
 const PUSH: u64 = 25;
 const UNUSED: u64 = 26;
@@ -34,6 +38,10 @@ const ATOMIC: u64 = 35;
 const ATOMIC_DONE: u64 = 36;
 const REMOTE: u64 = 37;
 const REMOTE_DONE: u64 = 38;
+const FETCH_DIFFS: u64 = 40;
+const KEPT_DIFFS: u64 = 41;
+const FETCH_BASE: u64 = 42;
+const BASE: u64 = 43;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -116,6 +124,7 @@ impl Author {
             PUSH | UNUSED => self.pages(kind),
             WANTS | TOKENS => self.locks(),
             REMOTE => self.operations(),
+            FETCH_DIFFS..=BASE => self.kept_diffs(kind),
             _ => self.bytes(),
         };
         let message = self.message(kind, &bytes);
@@ -159,8 +168,8 @@ impl Author {
     }
 
     fn reply(&mut self, input: &mut Vec<u8>, from: Channel) {
-        let bytes = self.bytes();
         let kind = self.rng.below(KINDS);
+        let bytes = if (FETCH_DIFFS..=BASE).contains(&kind) { self.kept_diffs(kind) } else { self.bytes() };
         let message = self.message(kind, &bytes);
         let asker = Channel { node: NodeId(0), slot: Slot(self.rng.below(SLOTS as u64) as u16) };
         let mut payload = Seq::guarded(asker, self.old_counter()).0.to_be_bytes().to_vec();
@@ -210,6 +219,45 @@ impl Author {
         Push { epoch: self.rng.below(5) as u32, applied, runs: [run].into_iter().collect() }.emit(&mut body);
         body.resize(body.len() + pages * PAGE_BYTES, first as u8);
         body
+    }
+
+    /// The body of a message about pages whose diffs stay with their writers, for a few units that may exist.
+    fn kept_diffs(&mut self, kind: u64) -> Vec<u8> {
+        let mut body = Vec::new();
+        for _ in 0..self.rng.between(1, 3) {
+            let page = self.rng.below(10) as u32;
+            let stamp = self.rng.below(9);
+            let runs = self.runs();
+            match (kind, self.rng.below(8)) {
+                (FETCH_DIFFS, _) => put_diff_asks(&mut body, &[DiffAsk { page, since: stamp, need: stamp + 1 }]),
+                (FETCH_BASE, _) => put_base_asks(&mut body, &[page]),
+                (_, 0) => put_freed(&mut body, page),
+                (KEPT_DIFFS, 1) => put_collected(&mut body, page),
+                (KEPT_DIFFS, _) => {
+                    let bytes = vec![page as u8; 4096];
+                    let with_bytes = runs.iter().map(|run| (*run, &bytes[..(run.end - run.start) as usize]));
+                    put_diffs(&mut body, page, stamp, with_bytes);
+                }
+                (_, way) => {
+                    let had = [(NodeId(self.rng.below(NODES as u64) as u16), stamp)].into_iter().collect();
+                    let bytes = (way > 2).then_some(2 * PAGE_BYTES);
+                    put_base(&mut body, page, stamp % 2, (&had, &StampMap::of(runs)), bytes);
+                    body.resize(body.len() + bytes.unwrap_or(0), page as u8);
+                }
+            }
+        }
+        body
+    }
+
+    /// Runs of bytes with stamps, in order.
+    fn runs(&mut self) -> Vec<StampRun> {
+        let (mut runs, mut at) = (Vec::new(), 0);
+        for _ in 0..self.rng.below(5) {
+            let start = at + self.rng.below(90) as u32;
+            at = start + 1 + self.rng.below(40) as u32;
+            runs.push(StampRun { start, end: at, stamp: 1 + self.rng.below(9) });
+        }
+        runs
     }
 
     /// One-sided operations on a unit that may exist.
@@ -336,6 +384,10 @@ impl Author {
             ATOMIC_DONE => Message::AtomicDone { body: bytes },
             REMOTE => Message::Remote { body: bytes },
             REMOTE_DONE => Message::RemoteDone { body: bytes },
+            FETCH_DIFFS => Message::FetchDiffs { body: bytes },
+            KEPT_DIFFS => Message::KeptDiffs { body: bytes },
+            FETCH_BASE => Message::FetchBase { body: bytes },
+            BASE => Message::Base { body: bytes },
             _ => Message::User { thread: self.rng.below(4) as u16, bytes },
         }
     }

@@ -9,6 +9,7 @@
 mod author;
 mod victim;
 mod victim_node;
+mod victim_pages;
 
 pub use author::Author;
 pub use victim::Victim;

@@ -1,7 +1,8 @@
 //! The victim's state machines: units of each engine in plain memory, locks, flags, a barrier, pages that were sent
-//! unasked.
+//! unasked, pages whose diffs stay with their writers.
 
 use super::NODES;
+use super::victim_pages::VictimPages;
 use comem_protocol::coherence::direct::Entry;
 use comem_protocol::coherence::direct::remote::{self, Found, RemoteMemory, UnitAt};
 use comem_protocol::coherence::msi::Unit;
@@ -135,6 +136,7 @@ pub struct VictimNode {
     asked: BTreeMap<Slot, (SyncRequest, u64)>,
     barrier: Barrier,
     push_buffer: PushBuffer,
+    kept_pages: VictimPages,
     loops: Loops,
     lines: Lines,
     remote: remote::Server,
@@ -160,6 +162,7 @@ impl VictimNode {
             asked: BTreeMap::new(),
             barrier: Barrier::new(ME, NODES, threads),
             push_buffer: PushBuffer::default(),
+            kept_pages: VictimPages::new(ME),
             loops: Loops::default(),
             lines: Lines::default(),
             remote: remote::Server::default(),
@@ -174,6 +177,8 @@ impl VictimNode {
         let want = if number.is_multiple_of(2) { Want::Shared } else { Want::Modified };
         if number % 7 == 6 {
             self.want_at_sync_object(number / 7, caller, out);
+        } else if number % 7 == 5 {
+            self.kept_pages.want(number / 7, caller, out);
         } else if number % 4 < 3 {
             self.unit(id, Engine::Msi, Some(caller), out, |unit, cx| {
                 unit.begin(cx, caller, want, false);
@@ -294,8 +299,12 @@ impl NodeState for VictimNode {
 
     fn answer(&mut self, _bytes: &[u8]) {}
 
-    fn page(&mut self, origin: Origin, message: Message<'_>, _out: &mut Outbox) -> Result<(), Misbehaved> {
+    fn page(&mut self, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
         const NONSENSE: Misbehaved = Misbehaved("sent pages that make no sense");
+        if let Some(done) = self.kept_pages.on_message((origin.from.node, origin.ticket), &message, out) {
+            self.steps += 1;
+            return done;
+        }
         match message {
             Message::Push { body } => {
                 let (push, bytes) = Push::parse(body).map_err(|_| NONSENSE)?;
