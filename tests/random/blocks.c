@@ -36,14 +36,19 @@ static uint64_t choose_size(dice *d) {
 }
 
 static comem_region_options choose_options(dice *d) {
-    static const char *const engines[ENGINES] = {"hlrc", "scope", "msi"};
+    static const char *const engines[ENGINES] = {"hlrc", "scope", "msi", "lrc"};
     comem_region_options o = {0};
     o.home = roll_int(d, 5);
     if (o.home == COMEM_HOME_CYCLIC) o.home_number = roll_int(d, 4);
     if (o.home == COMEM_HOME_ON) o.home_number = roll_int(d, nodes());
     if (one_in(d, 4)) o.alignment = (size_t)1 << roll(d, 17);
     if (one_in(d, 4)) o.unit_pages = 1u << roll(d, 7);
-    if (mixed && one_in(d, 3)) o.engine = engines[roll(d, ENGINES)];
+    enum engine engine = job_engine;
+    if (mixed && one_in(d, 3)) {
+        engine = (enum engine)roll_int(d, ENGINES);
+        o.engine = engines[engine];
+    }
+    fit_unit(&o, engine);
     return o;
 }
 

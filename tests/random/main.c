@@ -186,7 +186,10 @@ static void run_parts(void) {
 
 static void read_engine(void) {
     const char *name = getenv("COMEM_ENGINE");
-    job_engine = name && strcmp(name, "scope") == 0 ? SCOPE : name && strcmp(name, "msi") == 0 ? MSI : HLRC;
+    job_engine = HLRC;
+    if (name && strcmp(name, "scope") == 0) job_engine = SCOPE;
+    if (name && strcmp(name, "msi") == 0) job_engine = MSI;
+    if (name && strcmp(name, "lrc") == 0) job_engine = LRC;
 }
 
 int main(int argc, char **argv) {

@@ -11,7 +11,7 @@ int region_count;
 
 const char *const kind_names[KINDS] = {"owners", "locks", "readers",  "queue", "semaphores", "broadcast",
                                        "ring",   "pipes", "meetings", "signs", "atomics"};
-static const char *const engine_names[ENGINES] = {"hlrc", "scope", "msi"};
+static const char *const engine_names[ENGINES] = {"hlrc", "scope", "msi", "lrc"};
 
 static int fits(enum kind kind, enum engine engine) {
     if (engine == SCOPE) return kind <= QUEUE;
@@ -66,6 +66,10 @@ static void choose_life(region *r, dice *d) {
     r->death = one_in(d, 4) && has(FREEING) ? end : NEVER;
 }
 
+void fit_unit(comem_region_options *o, enum engine engine) {
+    if (engine == LRC && o->unit_pages > 8) o->unit_pages = 8;
+}
+
 static void choose_region(region *r, int large, int small) {
     dice d = dice_for("region", 0, r->number);
     const int named = one_in(&d, 2) && mixed;
@@ -75,6 +79,7 @@ static void choose_region(region *r, int large, int small) {
     r->kind = choose_kind(&d, r->engine);
     r->size = choose_size(&d, r->kind, large && r->number < 2, small);
     choose_place(r, &d);
+    fit_unit(&r->options, r->engine);
     choose_life(r, &d);
     if (r->kind == LOCKS || r->kind == READERS || r->kind == SEMAPHORES) choose_record(r, &d);
 }

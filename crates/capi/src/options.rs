@@ -3,13 +3,14 @@
 use std::ffi::{CStr, c_char, c_int};
 
 /// What may be set, by the name of the option; the variable is `COMEM_` and the name in capitals.
-const NAMES: [&str; 31] = [
+const NAMES: [&str; 32] = [
     "auth",
     "backbone",
     "bind",
     "cache",
     "capture",
     "detector",
+    "diffs",
     "discover",
     "engine",
     "faults",

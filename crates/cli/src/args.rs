@@ -124,7 +124,7 @@ pub struct NodeArgs {
     /// Application threads in each node
     #[arg(short = 't', long, env = "COMEM_THREADS", value_name = "T", default_value_t = 1, value_parser = threads)]
     pub threads: usize,
-    /// What keeps copies in step: owner or broadcast (objects), hlrc or scope (pages), msi (objects, pages and lines),
+    /// What keeps copies in step: owner or broadcast (objects), hlrc, scope or lrc (pages), msi (objects, pages, lines),
     /// direct (objects, and lines of programs built with comem-cc --inline)
     #[arg(long, env = "COMEM_ENGINE", value_name = "E", default_value = "", hide_default_value = true,
           value_parser = EngineChoice::parse)]
@@ -569,6 +569,7 @@ impl NodeArgs {
             "detector": chosen(&pages.detector),
             "backbone": self.backbone.name(),
             "cache": chosen(&pages.cache),
+            "diffs": chosen(&pages.diffs),
             "heap": chosen(&pages.heap),
             "unit_pages": pages.unit_pages.parse::<u32>().ok(),
             "unit_bytes": pages.unit_bytes.parse::<u32>().ok(),
@@ -663,6 +664,8 @@ mod tests {
             ("--backbone", "ucx", "this version has udp and shm; --one-sided ucx"),
             ("--detector", "page", "uffd-async, uffd and mprotect"),
             ("--cache", "much", "64M"),
+            ("--diffs", "few", "64M"),
+            ("--diffs", "0", "64M"),
             ("--cache", "120%", "100%"),
             ("--heap", "50%", "expected a size"),
             ("--unit-pages", "3", "power of two"),

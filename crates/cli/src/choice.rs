@@ -9,7 +9,7 @@
 //! | `owner`, `broadcast` | that one | `hlrc` |
 //! | `msi` | `msi` | `msi`, of lines with the detector `inline` |
 //! | `direct` | `direct` | that one, of lines |
-//! | `hlrc`, `scope` | `msi` | that one |
+//! | `hlrc`, `scope`, `lrc` | `msi` | that one |
 
 use crate::failure::{Failure, Outcome};
 use comem::settings::nearest;
@@ -171,10 +171,11 @@ mod tests {
         assert_eq!(meaning("msi"), ("msi", "msi"));
         assert_eq!(meaning("hlrc"), ("msi", "hlrc"));
         assert_eq!(meaning("scope"), ("msi", "scope"));
+        assert_eq!(meaning("lrc"), ("msi", "lrc"));
         assert_eq!(meaning("direct"), ("direct", "direct"));
         assert_eq!(meaning(""), ("msi", "hlrc"));
         let listed: Vec<&str> = EngineChoice::listed().iter().map(|choice| choice.name).collect();
-        assert_eq!(listed, ["owner", "broadcast", "msi", "hlrc", "scope", "direct"]);
+        assert_eq!(listed, ["owner", "broadcast", "msi", "hlrc", "scope", "lrc", "direct"]);
     }
 
     #[test]
@@ -189,7 +190,8 @@ mod tests {
     #[test]
     fn an_unknown_engine_is_answered_with_the_pairs() {
         let text = EngineChoice::parse("magic").unwrap_err();
-        assert!(text.contains("hlrc, scope and msi") && text.contains("owner, broadcast, msi and direct"), "{text}");
+        assert!(text.contains("hlrc, scope, lrc and msi"), "{text}");
+        assert!(text.contains("owner, broadcast, msi and direct"), "{text}");
         assert!(EngineChoice::parse("hlcr").unwrap_err().contains("(was hlrc meant?)"));
         assert!(detector("mprotcet").unwrap_err().contains("(was mprotect meant?)"));
         assert!(backbone("ump").unwrap_err().contains("(was udp meant?)"));

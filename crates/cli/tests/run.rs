@@ -695,10 +695,12 @@ fn cores_of_their_own_are_shown_and_reach_the_nodes() {
 #[test]
 fn choices_about_pages_reach_the_nodes() {
     let scratch = Scratch::new();
-    let show = "echo e=$COMEM_ENGINE d=$COMEM_DETECTOR c=$COMEM_CACHE h=$COMEM_HEAP u=$COMEM_UNIT_PAGES \
+    let show = "echo e=$COMEM_ENGINE d=$COMEM_DETECTOR c=$COMEM_CACHE f=$COMEM_DIFFS h=$COMEM_HEAP u=$COMEM_UNIT_PAGES \
                 w=$COMEM_WRITE_DETECTION m=$COMEM_MIGRATION p=$COMEM_PREFETCH l=$COMEM_LOCK_TURNS k=$COMEM_LOCKS g=$COMEM_GLOBALS b=$COMEM_BACKBONE";
     let flags = ["--engine", "scope", "--detector", "uffd", "--cache", "50%", "--heap", "2G", "--unit-pages", "4"];
     let more = [
+        "--diffs",
+        "16M",
         "--write-detection",
         "off",
         "--migration",
@@ -717,7 +719,7 @@ fn choices_about_pages_reach_the_nodes() {
     let chosen = scratch.run(&[&flags[..], &more, &["--no-prefix", "sh", "-c", show]].concat());
     assert_eq!(
         out(&chosen),
-        "e=scope d=uffd c=50% h=2G u=4 w=off m=on p=off l=off k=tokens g=share b=shm\n",
+        "e=scope d=uffd c=50% f=16M h=2G u=4 w=off m=on p=off l=off k=tokens g=share b=shm\n",
         "{}",
         err(&chosen)
     );
@@ -725,7 +727,7 @@ fn choices_about_pages_reach_the_nodes() {
     let mut command = scratch.comem();
     command.env("COMEM_CACHE", "1G").env("COMEM_HEAP", "3G").env("COMEM_ENGINE", "");
     let mixed = finish(command.args(["run", "--cache", "64M", "--no-prefix", "sh", "-c", show]));
-    assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= l= k= g= b=shm\n", "{}", err(&mixed));
+    assert_eq!(out(&mixed), "e= d= c=64M f= h=3G u= w= m= p= l= k= g= b=shm\n", "{}", err(&mixed));
     let dry = scratch.run(&[&["--dry-run"], &flags[..], &more, &["true"]].concat());
     assert!(out(&dry).contains("COMEM_UNIT_PAGES=4") && out(&dry).contains("COMEM_GLOBALS=share"), "{}", out(&dry));
     assert!(out(&dry).contains("COMEM_DETECTOR=uffd"), "{}", out(&dry));

@@ -8,7 +8,7 @@ pub use crate::config::tuning;
 const PREFIX: &str = "COMEM_";
 
 /// The settings that the documents name, with what comes beside the command's flags.
-pub const SETTINGS: [&str; 54] = [
+pub const SETTINGS: [&str; 55] = [
     "COMEM_ALLOW",
     "COMEM_ALLOW_ENV",
     "COMEM_AUTH",
@@ -21,6 +21,7 @@ pub const SETTINGS: [&str; 54] = [
     "COMEM_DAEMON_BIND",
     "COMEM_DAEMON_PORT",
     "COMEM_DETECTOR",
+    "COMEM_DIFFS",
     "COMEM_DISCOVER",
     "COMEM_DRY_RUN",
     "COMEM_ENGINE",

@@ -1,7 +1,8 @@
 //! Flags about memory that is shared by pages.
 
 use super::values::{
-    auto_or_ucx, copy_or_share, heap_size, kind_of_locks, size_or_share, switch_word, tuning, unit_bytes, unit_pages,
+    auto_or_ucx, copy_or_share, heap_size, kind_of_locks, size, size_or_share, switch_word, tuning, unit_bytes,
+    unit_pages,
 };
 use crate::choice;
 use clap::Args;
@@ -18,6 +19,11 @@ pub struct PageArgs {
     #[arg(long, env = "COMEM_CACHE", value_name = "BYTES|%", default_value = "", hide_default_value = true,
           value_parser = size_or_share)]
     pub cache: String,
+    /// Under the engine lrc, most memory for diffs in each node before all nodes collect theirs: 16M [default: an eighth
+    /// of the cache]
+    #[arg(long, env = "COMEM_DIFFS", value_name = "BYTES", default_value = "", hide_default_value = true,
+          value_parser = size)]
+    pub diffs: String,
     /// Address space for shared pages, from 256M to 16T: 64G [default: 16T]
     #[arg(long, env = "COMEM_HEAP", value_name = "BYTES", default_value = "", hide_default_value = true,
           value_parser = heap_size)]
@@ -71,6 +77,8 @@ pub struct PageArgs {
 pub mod var {
     /// Most bytes of copies in a node, or a share of its memory.
     pub const CACHE: &str = "COMEM_CACHE";
+    /// Most bytes of diffs that stay in a node.
+    pub const DIFFS: &str = "COMEM_DIFFS";
     /// Bytes of address space for shared pages.
     pub const HEAP: &str = "COMEM_HEAP";
     /// Pages in a unit.
@@ -97,12 +105,13 @@ pub mod var {
 
 impl PageArgs {
     /// The variables of a node. Each is set, so that nothing of an outer job shines through.
-    pub fn variables(&self) -> [(&'static str, String); 13] {
+    pub fn variables(&self) -> [(&'static str, String); 14] {
         // Objects have no detector to choose.
         let detector = if self.detector == choice::EXPLICIT { String::new() } else { self.detector.clone() };
         [
             (crate::control::var::DETECTOR, detector),
             (var::CACHE, self.cache.clone()),
+            (var::DIFFS, self.diffs.clone()),
             (var::HEAP, self.heap.clone()),
             (var::UNIT_PAGES, self.unit_pages.clone()),
             (var::UNIT_BYTES, self.unit_bytes.clone()),

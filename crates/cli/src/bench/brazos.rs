@@ -44,8 +44,8 @@ impl Configuration {
 /// All configurations. The first one known is what the others are compared with.
 const CONFIGURATIONS: [Configuration; 5] = [
     Configuration::of("lrc"),
+    Configuration { name: "lrc, 1 thread", each_alone: true, ..Configuration::of("lrc") },
     Configuration::of("hlrc"),
-    Configuration { name: "hlrc, 1 thread", each_alone: true, ..Configuration::of("hlrc") },
     Configuration::of("scope"),
     Configuration::of("multicast"),
 ];

@@ -231,8 +231,8 @@ fn what_is_still_on_its_way_of_freed_memory_does_not_come_to_what_lies_there_nex
 #[test]
 fn memory_that_all_allocate_and_free_again_and_again_is_new_each_time() {
     for detector in detectors() {
-        let shapes = [("2", "2", "udp"), ("3", "1", "shm"), ("4", "1", "udp"), ("3", "1", "udp")];
-        for ((nodes, threads, backbone), engine) in shapes.into_iter().zip(["hlrc", "scope", "hlrc", "msi"]) {
+        let shapes = [("2", "2", "udp"), ("3", "1", "shm"), ("4", "1", "udp"), ("3", "1", "udp"), ("3", "2", "udp")];
+        for ((nodes, threads, backbone), engine) in shapes.into_iter().zip(["hlrc", "scope", "hlrc", "msi", "lrc"]) {
             let nodes = nodes.parse().expect("a number");
             let place = [("COMEM_DETECTOR", detector), ("COMEM_THREADS", threads), ("COMEM_BACKBONE", backbone)];
             job("again", nodes, &[&[SMALL_HEAP, ("COMEM_ENGINE", engine)][..], &place].concat());
@@ -258,7 +258,7 @@ fn addresses_of_what_a_node_allocates_alone_are_used_again() {
         .into_iter()
         .zip([("hlrc", "shm"), ("scope", "udp"), ("hlrc", "udp")])
         .map(|(detector, (engine, backbone))| (engine, backbone, detector))
-        .chain([("msi", "shm", "uffd"), ("msi", "udp", "mprotect")])
+        .chain([("msi", "shm", "uffd"), ("msi", "udp", "mprotect"), ("lrc", "udp", "uffd"), ("lrc", "shm", "mprotect")])
     {
         let settings =
             [SMALL_HEAP, ("COMEM_ENGINE", engine), ("COMEM_BACKBONE", backbone), ("COMEM_DETECTOR", detector)];

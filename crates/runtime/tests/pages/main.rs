@@ -10,6 +10,7 @@
 //! | [`counts`] | what a step costs, exactly: messages, faults, requests |
 //! | `paths` | how often one fault and one remote lock take the steps that cost something |
 //! | [`homes`] | how many homes may come to a node |
+//! | [`kept_diffs`] | pages under `lrc`: messages, stores, collections |
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
 //! | [`msi_pages`] | pages under `msi`: accesses across two, very many, freed ones |
 //! | [`names`] | a million names of locks |
@@ -26,6 +27,7 @@ mod globals;
 mod homes;
 #[path = "../../../net/tests/hosts/mod.rs"]
 mod hosts;
+mod kept_diffs;
 #[allow(dead_code, reason = "the tests of jobs use all of it")]
 #[path = "../job/launcher.rs"]
 mod launcher;
@@ -74,6 +76,7 @@ fn node() {
         limits::play,
         globals::play,
         homes::play,
+        kept_diffs::play,
         names::play,
         notices::play,
         wrong::play,

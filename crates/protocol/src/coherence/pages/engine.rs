@@ -127,8 +127,8 @@ const DIRECT: Properties = Properties {
 const LRC: Properties = Properties {
     name: "lrc",
     number: 5,
-    is_listed: false,
-    is_for_jobs: false,
+    is_listed: true,
+    is_for_jobs: true,
     writers: Writers::Several(SeveralWriters { is_scoped: false, keeps_diffs: true, at_acquire: None }),
     keeps_pages: true,
     lines: None,
@@ -139,10 +139,10 @@ impl PageEngine {
     pub const ALL: [PageEngine; 6] = [
         PageEngine::Hlrc,
         PageEngine::Scope,
+        PageEngine::Lrc,
         PageEngine::Msi,
         PageEngine::Direct,
         PageEngine::RefetchAll,
-        PageEngine::Lrc,
     ];
 
     /// What the engine is.
@@ -230,7 +230,7 @@ impl PageEngine {
     }
 }
 
-/// The names of these engines in a sentence: `hlrc, scope and msi`, where the word is `and`.
+/// The names of these engines in a sentence: `hlrc, lrc and msi`, where the word is `and`.
 fn names(engines: impl Iterator<Item = PageEngine>, word: &str) -> String {
     let names: Vec<&str> = engines.map(PageEngine::name).collect();
     match names.as_slice() {
@@ -240,7 +240,7 @@ fn names(engines: impl Iterator<Item = PageEngine>, word: &str) -> String {
     }
 }
 
-/// The engines of pages that texts for users name, in a sentence: `hlrc, scope and msi`, where the word is `and`.
+/// The engines of pages that texts for users name, in a sentence, where the word is `and` or `or`.
 pub fn names_of_pages(word: &str) -> String {
     names(PageEngine::listed().filter(|engine| engine.keeps_pages()), word)
 }
@@ -304,14 +304,14 @@ mod tests {
             assert_eq!(engine.name().parse().ok(), is_for_jobs.then_some(engine));
             assert!(is_for_jobs || !engine.properties().is_listed, "{engine} is listed, and no job may have it");
         }
-        let text = "lrc".parse::<PageEngine>().unwrap_err().to_string();
-        assert!(text.starts_with("unknown page engine \"lrc\"; the engines for pages are hlrc"), "{text}");
+        let text = "hlcr".parse::<PageEngine>().unwrap_err().to_string();
+        assert!(text.starts_with("unknown page engine \"hlcr\"; the engines for pages are hlrc"), "{text}");
     }
 
     #[test]
     fn what_users_are_told_names_the_engines_for_them_and_no_example() {
         let text = "hlcr".parse::<PageEngine>().unwrap_err().to_string();
-        assert_eq!(names_of_pages("or"), "hlrc, scope or msi");
-        assert!(text.ends_with("for pages are hlrc, scope and msi, and for lines direct and msi"), "{text}");
+        assert_eq!(names_of_pages("or"), "hlrc, scope, lrc or msi");
+        assert!(text.ends_with("for pages are hlrc, scope, lrc and msi, and for lines direct and msi"), "{text}");
     }
 }
