@@ -46,6 +46,7 @@ impl PageTable {
     /// The answer to a fetch says that these pages were freed, or they were freed here before it came.
     pub fn on_freed(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
         for unit in self.units.within(pages) {
+            self.expect_nothing(unit);
             if self.units[unit].is_fetching() {
                 self.units.drop_stale_mapping(cx, unit);
                 self.units.unmap_premapped(cx, unit);

@@ -412,6 +412,13 @@ impl PageTable {
         }
     }
 
+    /// A writer has freed the region already: what it wrote to this unit will not come any more.
+    pub(super) fn expect_nothing(&mut self, unit: usize) {
+        if let Some(this) = self.kept.as_mut().and_then(|kept| kept.units[unit].as_deref_mut()) {
+            this.due.clear();
+        }
+    }
+
     /// The region was freed: nothing of it is kept.
     pub(super) fn drop_kept(&mut self, cx: &mut Context<'_>) {
         if let Some(kept) = &mut self.kept {

@@ -207,6 +207,19 @@ fn a_manager_that_lacks_what_all_drop_says_so() {
 }
 
 #[test]
+fn a_manager_lacks_nothing_of_a_region_that_a_writer_has_freed() {
+    let mut kept = kept(ME, true);
+    kept.note(2, OTHER, 5);
+    let mut asks = Vec::new();
+    kept.0.step(|table, cx, _| table.begin_collection(cx, &mut asks));
+    let mut body = Vec::new();
+    put_freed(&mut body, 2);
+    on_kept_diffs(&mut kept, OTHER, &body, &mut Outbox::new()).unwrap();
+    assert!(!kept.0.table.unit(2).is_fetching());
+    assert_eq!(kept.0.step(|table, cx, _| table.finish_collection(cx, 5)), Ok(()));
+}
+
+#[test]
 fn no_writer_drops_what_the_manager_of_a_page_lacks() {
     for (manager, is_wrong) in [(ME, true), (THIRD, false)] {
         let mut kept = kept(manager, true);
