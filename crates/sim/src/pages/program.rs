@@ -208,8 +208,9 @@ pub struct Maker<'a> {
 /// Before some of its stores a thread stores something else, and for a while or for good what the word held comes back:
 /// memory that is as it was tells nobody that it has been something else.
 pub fn waver(programs: &mut Programs, rng: &mut Rng) {
-    // Who polls a word without a lock must find in it what the program means.
-    let looks = |op: &Op| matches!(op, Op::SkipIfZero(_) | Op::CondWaitIfZero(..));
+    // Who polls a word without a lock must find in it what the program means. Who gets a block again must not look what
+    // stood there.
+    let looks = |op: &Op| matches!(op, Op::SkipIfZero(_) | Op::CondWaitIfZero(..) | Op::ReuseBlock(..));
     if programs.iter().flatten().flatten().any(looks) {
         return;
     }

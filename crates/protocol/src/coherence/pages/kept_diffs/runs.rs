@@ -1,6 +1,7 @@
 //! Runs of bytes with the stamps of their last writes.
 
 use super::Stamp;
+use crate::wire::bytes::{Put, Reader};
 use std::ops::Range;
 
 /// Bytes of a unit, one behind the other, that were written last in intervals with the same stamp.
@@ -198,8 +199,8 @@ impl Changes {
         }
         let mut all = DiffStore::default();
         [&covered, self].into_iter().for_each(|changes| all.add(changes, 0));
-        self.runs = all.runs.iter().map(|run| run.start..run.end).collect();
-        self.bytes = all.bytes;
+        self.runs = all.runs().map(|run| run.start..run.end).collect();
+        self.bytes = all.bytes.into_vec();
     }
 
     /// How many bytes changed.
@@ -211,34 +212,67 @@ impl Changes {
 /// What one node wrote to one unit: each byte once, as it was last, with the stamp of that write.
 #[derive(Clone, Default, Debug)]
 pub struct DiffStore {
-    runs: Vec<StampRun>,
+    /// The runs, packed ([`pack`]): where single bytes of many words were written, plain ones would take most of the
+    /// memory.
+    runs: Box<[u8]>,
     /// The bytes of all runs, one behind the other.
-    bytes: Vec<u8>,
+    bytes: Box<[u8]>,
+}
+
+/// Packs runs in order: of each the distance from the one before and twice its length. One is added to that where the
+/// stamp is another than before; the difference follows, with its sign in the lowest bit.
+fn pack(runs: &[StampRun]) -> Box<[u8]> {
+    let (mut packed, mut last) = (Vec::with_capacity(2 * runs.len()), StampRun { start: 0, end: 0, stamp: 0 });
+    for run in runs {
+        packed.put_var((run.start - last.end).into());
+        packed.put_var(u64::from(run.end - run.start) << 1 | u64::from(run.stamp != last.stamp));
+        if run.stamp != last.stamp {
+            let later = run.stamp.wrapping_sub(last.stamp).cast_signed();
+            packed.put_var((later << 1 ^ later >> 63).cast_unsigned());
+        }
+        last = *run;
+    }
+    packed.into()
 }
 
 impl DiffStore {
+    /// The runs, in order.
+    fn runs(&self) -> impl Iterator<Item = StampRun> + Clone {
+        let (mut packed, mut last) = (Reader::new(&self.runs), StampRun { start: 0, end: 0, stamp: 0 });
+        std::iter::from_fn(move || {
+            let start = last.end + packed.var32().ok()?;
+            let length = packed.var32().ok()?;
+            if length & 1 == 1 {
+                let later = packed.var().ok()?;
+                last.stamp = last.stamp.wrapping_add(later >> 1 ^ (later & 1).wrapping_neg());
+            }
+            last = StampRun { start, end: start + (length >> 1), stamp: last.stamp };
+            Some(last)
+        })
+    }
+
     /// What changed in an interval with this stamp, which is no earlier than any before, takes the place of what was
     /// written to these bytes before.
     pub fn add(&mut self, changes: &Changes, stamp: Stamp) {
-        let new: Vec<StampRun> = stamped(changes, stamp).collect();
-        let (old, bytes) = (std::mem::take(&mut self.runs), std::mem::take(&mut self.bytes));
+        let (old, new): (Vec<StampRun>, Vec<StampRun>) = (self.runs().collect(), stamped(changes, stamp).collect());
         let places = [Self::places(&old), Self::places(&new)];
-        self.runs.reserve(old.len() + new.len());
-        self.bytes.reserve(bytes.len() + changes.bytes.len());
+        let mut runs = Vec::with_capacity(old.len() + new.len());
+        let mut bytes = Vec::with_capacity(self.bytes.len() + changes.bytes.len());
         overlay(
             &old,
             &new,
             |_, _| true,
             |piece, source| {
                 let (run, place, from) = match source {
-                    Source::Old(number) => (old[number], places[0][number], &bytes),
-                    Source::New(number) => (new[number], places[1][number], &changes.bytes),
+                    Source::Old(number) => (old[number], places[0][number], &self.bytes[..]),
+                    Source::New(number) => (new[number], places[1][number], &changes.bytes[..]),
                 };
                 let at = place + (piece.start - run.start) as usize;
-                self.bytes.extend_from_slice(&from[at..at + (piece.end - piece.start) as usize]);
-                push_joined(&mut self.runs, piece);
+                bytes.extend_from_slice(&from[at..at + (piece.end - piece.start) as usize]);
+                push_joined(&mut runs, piece);
             },
         );
+        *self = DiffStore { runs: pack(&runs), bytes: bytes.into() };
     }
 
     /// Where the bytes of each run begin.
@@ -253,23 +287,19 @@ impl DiffStore {
 
     /// The runs that were written after this stamp, with their bytes.
     pub fn after(&self, since: Stamp) -> impl Iterator<Item = (StampRun, &[u8])> + Clone {
-        let with_bytes = self.runs.iter().scan(&self.bytes[..], |left, run| {
+        let with_bytes = self.runs().scan(&self.bytes[..], |left, run| {
             let (bytes, rest) = left.split_at((run.end - run.start) as usize);
             *left = rest;
-            Some((*run, bytes))
+            Some((run, bytes))
         });
         with_bytes.filter(move |(run, _)| run.stamp > since)
     }
 
     /// Drops what was written up to this stamp; gives the last stamp dropped, if any.
     pub fn drop_to(&mut self, floor: Stamp) -> Option<Stamp> {
-        let dropped = self.runs.iter().map(|run| run.stamp).filter(|stamp| *stamp <= floor).max()?;
-        let mut kept = DiffStore::default();
-        for (run, bytes) in self.after(floor) {
-            kept.runs.push(run);
-            kept.bytes.extend_from_slice(bytes);
-        }
-        *self = kept;
+        let dropped = self.runs().map(|run| run.stamp).filter(|stamp| *stamp <= floor).max()?;
+        let (runs, bytes): (Vec<StampRun>, Vec<&[u8]>) = self.after(floor).unzip();
+        *self = DiffStore { runs: pack(&runs), bytes: bytes.concat().into() };
         Some(dropped)
     }
 
@@ -280,7 +310,7 @@ impl DiffStore {
 
     /// The memory that it takes.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.len() + self.runs.len() * size_of::<StampRun>()
+        self.bytes.len() + self.runs.len()
     }
 }
 

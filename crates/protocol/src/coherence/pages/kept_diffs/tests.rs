@@ -131,6 +131,31 @@ fn a_million_intervals_of_a_page_take_no_more_than_a_page_and_a_third() {
     assert!(store.memory_bytes() * 10 <= 13 * PAGE_BYTES, "{} bytes", store.memory_bytes());
 }
 
+/// Of an array of small numbers the lower half of each changes.
+#[test]
+fn a_page_of_which_some_bytes_of_each_word_were_written_takes_no_more_than_a_page_and_a_third() {
+    let (mut store, mut halves) = (DiffStore::default(), Changes::default());
+    (0..PAGE_BYTES as u32).step_by(4).for_each(|at| halves.push(at, &[7, 9]));
+    store.add(&halves, 1 << 40);
+    assert!(store.memory_bytes() * 10 <= 13 * PAGE_BYTES, "{} bytes", store.memory_bytes());
+    assert_eq!(store.after(0).count(), PAGE_BYTES / 4);
+    assert!(store.after(0).all(|(run, bytes)| (run.stamp, bytes) == (1 << 40, &[7, 9][..])));
+}
+
+#[test]
+fn stamps_come_back_as_they_were_kept_whichever_is_later() {
+    for stamps in [[1, STAMP_MAX], [STAMP_MAX, 1], [5, 4], [5, 5]] {
+        let mut store = DiffStore::default();
+        for (at, stamp) in [40, 4].into_iter().zip(stamps) {
+            let mut change = Changes::default();
+            change.push(at, b"x");
+            store.add(&change, stamp);
+        }
+        let kept: Vec<_> = store.after(0).map(|(run, _)| (run.start, run.end, run.stamp)).collect();
+        assert_eq!(kept, [(4, 5, stamps[1]), (40, 41, stamps[0])]);
+    }
+}
+
 #[test]
 fn what_changed_is_found_to_the_byte() {
     let (before, mut after) = (vec![7; 100], vec![7; 100]);
