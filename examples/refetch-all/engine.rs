@@ -14,7 +14,12 @@ pub(super) const PROPERTIES: Properties = Properties {
     number: 255,
     is_listed: false,
     is_for_jobs: true,
-    writers: Writers::Several(SeveralWriters { is_scoped: false, keeps_diffs: false, at_acquire: Some(drop_copies) }),
+    writers: Writers::Several(SeveralWriters {
+        is_scoped: false,
+        keeps_diffs: false,
+        tells_sets: false,
+        at_acquire: Some(drop_copies),
+    }),
     keeps_pages: true,
     lines: None,
 };

@@ -3,6 +3,7 @@
 //! An outbox is reused from step to step: bodies stand one behind the other in one buffer, so that a step on the
 //! fault path allocates nothing once the buffers have grown.
 
+use crate::coherence::node_set::NodeSet;
 use crate::ids::{NodeId, Slot};
 use crate::link::LEAD;
 use crate::wire::header::MsgType;
@@ -46,7 +47,30 @@ pub enum Target {
     },
     /// An unguarded message to every other node.
     FreeToAll,
+    /// An unguarded message to the members of an [`Audience`], as one datagram where the network can.
+    Set(AudienceId),
 }
+
+/// Whom a message to a set of nodes is for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Audience {
+    /// These are to answer: it interrupts them.
+    pub asked: NodeSet,
+    /// These may want to know: for them it lies unread until a thread waits for such a message, or faults, or comes to a
+    /// barrier.
+    pub told: NodeSet,
+}
+
+impl Audience {
+    /// All members, those that are asked first.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.asked.iter().chain(self.told.iter().filter(|node| !self.asked.contains(*node)))
+    }
+}
+
+/// The place of an audience in its outbox ([`Outbox::audience`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AudienceId(usize);
 
 /// One message to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,6 +107,7 @@ pub struct Outbox {
     sends: Vec<Send>,
     wakes: Vec<Slot>,
     handed_on: Vec<(Ticket, NodeId)>,
+    audiences: Vec<Audience>,
 }
 
 impl Outbox {
@@ -133,6 +158,17 @@ impl Outbox {
         self.buffers.push(buffer);
     }
 
+    /// Where a message to these nodes goes.
+    pub fn set_target(&mut self, audience: Audience) -> Target {
+        self.audiences.push(audience);
+        Target::Set(AudienceId(self.audiences.len() - 1))
+    }
+
+    /// Whom a message of this outbox to a set is for.
+    pub fn audience(&self, id: AudienceId) -> &Audience {
+        &self.audiences[id.0]
+    }
+
     /// Asks to wake an application thread of this node that waits for a local event.
     pub fn wake(&mut self, slot: Slot) {
         if !self.wakes.contains(&slot) {
@@ -173,6 +209,7 @@ impl Outbox {
     /// All the messages have been sent.
     pub fn is_sent(&mut self) {
         self.sends.clear();
+        self.audiences.clear();
     }
 
     /// The threads to wake.
@@ -197,12 +234,25 @@ impl Outbox {
         self.sends.clear();
         self.wakes.clear();
         self.handed_on.clear();
+        self.audiences.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_to_a_set_goes_once_to_each_member() {
+        let set = |nodes: &[u16]| nodes.iter().copied().map(NodeId).collect();
+        let mut out = Outbox::new();
+        let target = out.set_target(Audience { asked: set(&[4, 1]), told: set(&[1, 0]) });
+        out.send(target, &Message::DiffsTold { body: b"x" });
+        let Target::Set(id) = out.sends()[0].target else { panic!("{:?}", out.sends()) };
+        assert_eq!(out.audience(id).members().collect::<Vec<_>>(), [NodeId(1), NodeId(4), NodeId(0)]);
+        out.clear();
+        assert!(out.is_empty());
+    }
 
     #[test]
     fn a_post_that_was_made_elsewhere_is_read_here_or_taken_as_it_is() {

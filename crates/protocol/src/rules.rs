@@ -298,6 +298,20 @@ pub enum Rule {
     FreesBringTheirStamp,
     /// Memory that is given out again counts as written, with the bytes that stay as they are in the owner's copy.
     ReusedMemoryIsWritten,
+    /// Under `multicast`: a writer leaves an ask without an answer only if it has told a set with the asker in it.
+    SilentOnlyIfTold,
+    /// Who does not hear from a writer in time asks it point to point.
+    RepairAsksWriters,
+    /// What was told counts only where the copy has all that the writer wrote before.
+    ToldDiffsLeaveNoGap,
+    /// What was told before a collection and comes after it overwrites nothing: stamps up to the floor are forgotten.
+    ToldDiffsAreAboveTheFloor,
+    /// Who is in no copyset answers as a writer all the same.
+    LeaversServeUntilHeard,
+    /// Diffs that come with a token count only where the copy has all that was written before them.
+    CarriedDiffsLeaveNoGap,
+    /// They are what was released, and not what threads have stored since.
+    CarriedDiffsAreReleased,
     /// The tag of a unit's only holder is left alone only if that is the unit's home, not, as the paper prints, if
     /// the thread
     /// that stores runs there.
@@ -469,6 +483,17 @@ impl Rule {
         Rule::DiffsOutliveReaders,
         Rule::FreesBringTheirStamp,
         Rule::ReusedMemoryIsWritten,
+    ];
+
+    /// The rules for sets of nodes that are asked for diffs, and told of them.
+    pub const MULTICAST: [Rule; 7] = [
+        Rule::SilentOnlyIfTold,
+        Rule::RepairAsksWriters,
+        Rule::ToldDiffsLeaveNoGap,
+        Rule::ToldDiffsAreAboveTheFloor,
+        Rule::LeaversServeUntilHeard,
+        Rule::CarriedDiffsLeaveNoGap,
+        Rule::CarriedDiffsAreReleased,
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.

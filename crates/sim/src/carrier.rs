@@ -183,6 +183,12 @@ impl Messages {
                     let message = Incoming { from, ticket: None, answers: slot, ty, body };
                     parcels.push((Channel { node, slot }, Parcel::Free(message)));
                 }
+                Target::Set(id) => {
+                    let message = Incoming { from, ticket: None, answers: Slot::SERVICE, ty, body };
+                    for node in out.audience(id).members() {
+                        parcels.push((Channel::service(node), Parcel::Free(message.clone())));
+                    }
+                }
                 Target::FreeToAll => {
                     let message = Incoming { from, ticket: None, answers: Slot::SERVICE, ty, body };
                     for node in NodeId::all(self.nodes).filter(|n| *n != self.me) {
@@ -253,6 +259,13 @@ impl Link {
             self.peer(ticket.channel).mark_forwarded(ticket.seq, *node);
         }
         for send in out.sends() {
+            if let Target::Set(id) = send.target {
+                for node in out.audience(id).members() {
+                    self.free(slot, Channel::service(node), send.ty, out.body(send));
+                    self.transmit(now, slot, parcels);
+                }
+                continue;
+            }
             self.send(slot, send, out.body(send), parcels);
         }
         self.transmit(now, slot, parcels);
@@ -267,6 +280,7 @@ impl Link {
             Target::Post { node, origin } => self.guarded(slot, origin, node, Class::Post, send.ty, body),
             Target::Reply(ticket) => self.reply(slot, ticket, send.ty, body, parcels),
             Target::Free { node, slot: to } => self.free(slot, Channel { node, slot: to }, send.ty, body),
+            Target::Set(_) => {}
             Target::FreeToAll => {
                 let me = self.me;
                 for node in NodeId::all(self.nodes).filter(|n| *n != me) {

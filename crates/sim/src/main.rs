@@ -331,6 +331,7 @@ fn run_pages(options: &Options, engines: Engines, notes_writes: bool, seed: u64)
         frees: false,
         schedules: false,
         tunes: true,
+        told_loss: None,
         trace: options.trace,
     };
     let pages::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);

@@ -391,7 +391,7 @@ impl State {
             }
             Target::Reply(ticket) => (ticket.channel, None),
             Target::Free { node, slot } => (Channel { node, slot }, None),
-            Target::FreeToAll => unreachable!("msi tells nothing to all"),
+            Target::FreeToAll | Target::Set(_) => unreachable!("msi tells nothing to all, nor to sets"),
         };
         let from = ticket.map_or(Channel::service(me), |t| t.channel);
         Envelope { to, from, ticket, ty: send.ty, body: body.to_vec() }

@@ -216,6 +216,8 @@ fn layout(nodes: usize, pages: u32, engine: PageEngine, rng: &mut Rng) -> Layout
         diffs_bytes: 4096,
         diffs_kept_max: i64::MAX,
         posts_arrivals: true,
+        told_loss_percent: 0,
+        told_lies: false,
     }
 }
 

@@ -4,7 +4,7 @@ use comem_protocol::faults::Rng;
 use comem_protocol::tuning::{Number, Tuning};
 
 /// Subjects that are drawn here; those of locks' schedules are drawn by [`schedule`](crate::schedule).
-const DRAWN: [&str; 4] = ["pages", "homes", "notices", "sync"];
+const DRAWN: [&str; 5] = ["pages", "homes", "notices", "multicast", "sync"];
 
 /// The numbers of `base`, some of them drawn within their ranges.
 pub(crate) fn drawn(rng: &mut Rng, base: Tuning) -> Tuning {

@@ -158,7 +158,9 @@ pub fn dispatch(
         | Message::FetchDiffs { .. }
         | Message::KeptDiffs { .. }
         | Message::FetchBase { .. }
-        | Message::Base { .. } => state.page(origin, message, out),
+        | Message::Base { .. }
+        | Message::DiffsAsked { .. }
+        | Message::DiffsTold { .. } => state.page(origin, message, out),
         Message::Remote { .. } | Message::RemoteDone { .. } | Message::Invite | Message::Invitation { .. } => {
             state.remote(now, origin, message, out)
         }

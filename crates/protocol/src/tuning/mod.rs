@@ -13,7 +13,7 @@
 pub mod numbers;
 
 pub use numbers::{
-    CacheTuning, HomeTuning, LinkTuning, LockTuning, MsiTuning, NoticeTuning, PageTuning, PrefetchTuning, SyncTuning,
+    CacheTuning, HomeTuning, LinkTuning, LockTuning, MsiTuning, MulticastTuning, NoticeTuning, PageTuning, PrefetchTuning, SyncTuning,
     Tuning, WaitTuning, WorkingSetTuning,
 };
 use std::fmt;

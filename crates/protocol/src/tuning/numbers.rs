@@ -180,6 +180,24 @@ tuning! {
         unused_epochs_max: u32 = 8, in 0..1000;
     }
 
+    /// Diffs that are asked of sets of nodes and told to sets: engine `multicast`.
+    multicast: MulticastTuning {
+        /// After so many round trips without an answer a writer is asked point to point.
+        repair_round_trips: u64 = 4, in 1..100;
+        /// But not sooner than this.
+        repair_min_us: u64 = 2_000, in 100..1000000;
+        /// Most writers that are asked at a time.
+        writers_max: usize = 16, in 1..1024;
+        /// After so many epochs in a row with diffs that were of no use a node leaves a copyset.
+        leave_after: u8 = 4, in 1..250;
+        /// Diffs of more bytes are asked for point to point.
+        told_bytes_max: usize = 16_384, in 64..65536;
+        /// Of each unit so many times its bytes are kept that came unasked.
+        unasked_units_max: usize = 2, in 1..64;
+        /// Most bytes of diffs that travel with a lock's token; 0: none do.
+        carried_bytes_max: usize = 32_768, in 0..1048576;
+    }
+
     /// When a node gives a lock's token away, and when those that ask for it wait.
     locks: LockTuning {
         /// Whether requests for tokens are deferred at all for the sake of the node's own threads.

@@ -227,6 +227,10 @@ types! {
     FETCH_BASE = 82;
     /// The copies.
     BASE = 83;
+    /// Unreliable, to a set: a node wants what some of its members wrote to a page, and may say what it wrote itself.
+    DIFFS_ASKED = 84;
+    /// Unreliable, to a set: what the sender wrote to a page.
+    DIFFS_TOLD = 85;
     /// One-sided operations on the receiver's memory of lines, emulated.
     REMOTE = 76;
     /// What they brought.
@@ -292,6 +296,8 @@ pub enum Message<'a> {
     KeptDiffs { body: &'a [u8] },
     FetchBase { body: &'a [u8] },
     Base { body: &'a [u8] },
+    DiffsAsked { body: &'a [u8] },
+    DiffsTold { body: &'a [u8] },
     Remote { body: &'a [u8] },
     RemoteDone { body: &'a [u8] },
     Invite,
@@ -442,6 +448,8 @@ impl<'a> Message<'a> {
             Message::KeptDiffs { .. } => types::KEPT_DIFFS,
             Message::FetchBase { .. } => types::FETCH_BASE,
             Message::Base { .. } => types::BASE,
+            Message::DiffsAsked { .. } => types::DIFFS_ASKED,
+            Message::DiffsTold { .. } => types::DIFFS_TOLD,
             Message::Remote { .. } => types::REMOTE,
             Message::RemoteDone { .. } => types::REMOTE_DONE,
             Message::Invite => types::INVITE,
@@ -590,6 +598,8 @@ impl<'a> Message<'a> {
             | Message::KeptDiffs { body }
             | Message::FetchBase { body }
             | Message::Base { body }
+            | Message::DiffsAsked { body }
+            | Message::DiffsTold { body }
             | Message::Remote { body }
             | Message::RemoteDone { body }
             | Message::Invitation { body } => out.put_bytes(body),
@@ -705,6 +715,8 @@ impl<'a> Message<'a> {
             types::KEPT_DIFFS => Message::KeptDiffs { body: r.rest() },
             types::FETCH_BASE => Message::FetchBase { body: r.rest() },
             types::BASE => Message::Base { body: r.rest() },
+            types::DIFFS_ASKED => Message::DiffsAsked { body: r.rest() },
+            types::DIFFS_TOLD => Message::DiffsTold { body: r.rest() },
             types::REMOTE => Message::Remote { body: r.rest() },
             types::REMOTE_DONE => Message::RemoteDone { body: r.rest() },
             types::INVITE => Message::Invite,
@@ -783,6 +795,8 @@ mod tests {
             Message::KeptDiffs { body: b"k" },
             Message::FetchBase { body: b"f" },
             Message::Base { body: b"b" },
+            Message::DiffsAsked { body: b"a" },
+            Message::DiffsTold { body: b"t" },
             Message::Remote { body: b"r" },
             Message::RemoteDone { body: b"e" },
             Message::Invite,

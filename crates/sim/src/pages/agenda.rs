@@ -137,10 +137,14 @@ impl Scheduled {
             Event::Listed(_) => PROMPT,
             Event::Arrive(..) if self.schedule.prompt => PROMPT,
             Event::Arrive(..) => LAZY,
-            Event::Attend(_) | Event::Late(..) | Event::Repeated(..) | Event::Slice(_) => ATTEND,
+            Event::Attend(_) | Event::Late(..) | Event::Repeated(..) | Event::ReadTold(_) | Event::Slice(_) => ATTEND,
             // Whoever it waits for must go first.
             Event::Again(..) => self.below_all(),
-            Event::LinkTimer(_) | Event::BarrierTimer(_) | Event::Deferrals(..) | Event::Waited(..) => TIMER,
+            Event::LinkTimer(_)
+            | Event::BarrierTimer(_)
+            | Event::Deferrals(..)
+            | Event::Waited(..)
+            | Event::Repair(..) => TIMER,
         }
     }
 

@@ -13,6 +13,7 @@ use crate::diagram;
 use crate::schedule::{LOOKS_LATE, Scheduled, Waits};
 use comem_protocol::auth::Sealer;
 use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::multicast::serve::repair_wait;
 use comem_protocol::coherence::pages::node::fault::Fetching;
 use comem_protocol::coherence::pages::node::refetch::{Next, Refetch};
 use comem_protocol::coherence::pages::wire::Pages as PagesBody;
@@ -20,7 +21,7 @@ use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::route::Origin;
-use comem_protocol::outbox::Outbox;
+use comem_protocol::outbox::{Outbox, Target};
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::message::{Message, types};
 use std::collections::{BTreeMap, VecDeque};
@@ -28,6 +29,8 @@ use std::sync::Arc;
 
 /// How often a service thread looks after the sockets of threads that compute.
 const ATTEND_EVERY: Span = Span::from_ms(20);
+/// How long a message and its answer usually take.
+const ROUND_TRIP: Span = Span(130_000);
 /// More steps than any program here needs.
 const STEPS_MAX: u64 = 400_000;
 /// The latest moment by which all must have ended.
@@ -54,6 +57,17 @@ pub struct Outcome {
     pub put: u64,
     /// Messages about diffs that stay with their writers, each request and each reply.
     pub kept_messages: u64,
+    /// Messages to sets of nodes, and how many they are where each member gets one by itself.
+    pub to_sets: u64,
+    pub to_members: u64,
+    /// Requests to writers whose diffs, told to a set, did not come in time.
+    pub repaired: u64,
+    /// Of each node, how often a message that told it something was read as it came, and in all.
+    pub told_read: Vec<(u64, u64)>,
+    /// Copysets that nodes left.
+    pub left: u64,
+    /// Diffs that came before they were asked for, and those of them that were used.
+    pub indirect: (u64, u64),
     /// Bytes of such diffs that all nodes keep at the end.
     pub kept_bytes: u64,
     /// Pages sent unasked, and how many of them were used.
@@ -81,6 +95,10 @@ pub(super) enum Event {
     Late(NodeId, Vec<u8>),
     /// So was an answer about diffs that stay with their writers.
     Repeated(NodeId, Incoming),
+    /// Somebody reads what a node was told.
+    ReadTold(NodeId),
+    /// The timer of a thread that waits for diffs told to a set: a unit and the number of its round.
+    Repair(NodeId, usize, PageNo, u32),
     /// What steps of a node's chunks had left to do is done.
     Listed(NodeId),
     LinkTimer(Channel),
@@ -183,7 +201,7 @@ impl Cluster {
             running: nodes * layout.threads,
             traces: config.trace,
             out: Outbox::new(),
-            outcome: Outcome::default(),
+            outcome: Outcome { told_read: vec![(0, 0); nodes], ..Outcome::default() },
         };
         for node in NodeId::all(nodes) {
             for t in 0..layout.threads {
@@ -211,6 +229,8 @@ impl Cluster {
                 Event::Again(node, slot, message) => self.message(node, slot, message),
                 Event::Late(node, body) => self.late(node, &body),
                 Event::Repeated(node, message) => self.repeated(node, &message),
+                Event::ReadTold(node) => self.read_told(node, None),
+                Event::Repair(node, t, page, round) => self.repair(node, t, (page, round)),
                 Event::Listed(node) => self.nodes[node.index()].pages.active.all_go_on(),
                 Event::LinkTimer(channel) => self.link_timer(channel),
                 Event::BarrierTimer(node) => self.barrier_timer(node),
@@ -237,6 +257,10 @@ impl Cluster {
             self.outcome.violations.extend(unrest);
             self.outcome.violations.extend(self.nodes.iter().find_map(frees::remains));
             self.outcome.violations.extend(contents(&self.nodes, &self.judge, layout));
+            self.outcome.violations.extend(copysets(&self.nodes, layout));
+        }
+        for (read, node) in self.outcome.told_read.iter_mut().zip(&self.nodes) {
+            read.1 = node.told.read;
         }
         let counts = self.carriers.iter().map(Carrier::counts);
         self.outcome.datagrams = counts.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
@@ -249,6 +273,9 @@ impl Cluster {
             self.outcome.kept_bytes += tables.iter().map(|table| table.kept_bytes() as u64).sum::<u64>();
         }
         for tally in self.nodes.iter().map(|n| n.pages.tally) {
+            self.outcome.left += tally.copysets_left;
+            self.outcome.indirect.0 += tally.diffs_indirect;
+            self.outcome.indirect.1 += tally.diffs_indirect_used;
             let moved = [tally.pages_fetched, tally.diffs_made, tally.migrations];
             let ended = [tally.evictions, tally.void_fetches, tally.laid_aside];
             let new = moved.into_iter().chain(ended);
@@ -483,6 +510,10 @@ impl Cluster {
         let of_pages = of_kept
             || [types::FETCH, types::PAGES, types::DIFFS, types::PUSH, types::PUSH_UNUSED].contains(&message.ty);
         self.outcome.kept_messages += u64::from(of_kept);
+        if self.nodes[node.index()].is_told_alone(&message) {
+            return self.told(node, message);
+        }
+        let of_pages = of_pages || message.ty == types::DIFFS_ASKED;
         if self.nodes[node.index()].opening && !of_pages {
             return self.after(Span(10_000), Event::Again(node, slot, message));
         }
@@ -517,6 +548,44 @@ impl Cluster {
         }
     }
 
+    /// A message has come that tells a node something and asks it nothing.
+    fn told(&mut self, node: NodeId, message: Incoming) {
+        if self.traces {
+            let line = describe(&message);
+            self.trace(|| format!("{node} is told by {}: {line}", message.from));
+        }
+        let reader = self.nodes[node.index()].lies_unread(message);
+        let lies = self.nodes[node.index()].pages.layout.told_lies;
+        if lies && self.rng.below(3) == 0 {
+            let later = Span(self.rng.between(20_000, 3_000_000));
+            self.after(later, Event::ReadTold(node));
+        } else if let Some(t) = reader {
+            self.outcome.told_read[node.index()].0 += 1;
+            self.read_told(node, Some(t));
+        }
+    }
+
+    fn read_told(&mut self, node: NodeId, t: Option<usize>) {
+        let mut out = std::mem::take(&mut self.out);
+        let slot = t.map_or(Slot::SERVICE, Slot::thread);
+        self.nodes[node.index()].pages.active.goes_on(t.map(Slot::thread));
+        self.nodes[node.index()].pages.now = self.now;
+        self.nodes[node.index()].read_told(t, &mut out);
+        self.effects(node, slot, &mut out);
+        self.out = out;
+        self.rouse(node, slot);
+    }
+
+    fn repair(&mut self, node: NodeId, t: usize, round: (PageNo, u32)) {
+        let mut out = std::mem::take(&mut self.out);
+        self.nodes[node.index()].pages.now = self.now;
+        let repaired = self.nodes[node.index()].repair(t, round, &mut out);
+        self.trace(|| format!("{node}.{t} asks {repaired} writers again for {round:?}"));
+        self.outcome.repaired += repaired as u64;
+        self.effects(node, Slot::thread(t), &mut out);
+        self.out = out;
+    }
+
     fn repeated(&mut self, node: NodeId, message: &Incoming) {
         let mut out = std::mem::take(&mut self.out);
         self.nodes[node.index()].pages.active.goes_on(None);
@@ -541,6 +610,12 @@ impl Cluster {
         let mut side = std::mem::take(&mut self.nodes[node.index()].pages.side);
         self.put_or_send(node, &mut side);
         for out in [&mut side, out] {
+            for send in out.sends() {
+                if let Target::Set(id) = send.target {
+                    self.outcome.to_sets += 1;
+                    self.outcome.to_members += out.audience(id).members().count() as u64;
+                }
+            }
             let mut parcels = Parcels::new();
             self.carriers[node.index()].flush(self.now, slot, out, &mut parcels);
             self.dispatch(node, parcels);
@@ -553,6 +628,11 @@ impl Cluster {
         if std::mem::take(&mut pages.applied) {
             let threads = self.nodes[node.index()].threads.len();
             (0..threads).for_each(|t| self.rouse(node, Slot::thread(t)));
+        }
+        for (page, round) in std::mem::take(&mut self.nodes[node.index()].told.repairs) {
+            let tuning = self.nodes[node.index()].pages.layout.tuning.multicast;
+            let thread = slot.index().saturating_sub(1);
+            self.after(repair_wait(&tuning, ROUND_TRIP), Event::Repair(node, thread, page, round));
         }
         self.follow_schedule(node);
         self.set_timers(node);
@@ -613,6 +693,19 @@ impl Cluster {
                 Parcel::Message(_) => {
                     self.note(from, to, &parcel, Some(travel));
                     self.after(travel, Event::Arrive(to, parcel));
+                }
+                Parcel::Free(message) if [types::DIFFS_ASKED, types::DIFFS_TOLD].contains(&message.ty) => {
+                    let layout = self.nodes[from.index()].pages.layout.clone();
+                    if layout.told_lies && self.rng.below(8) == 0 {
+                        let late = Span(self.rng.between(5_000, 3_000_000));
+                        self.after(late, Event::Arrive(to, Parcel::Free(message.clone())));
+                    }
+                    let is_lost = self.rng.below(100) < layout.told_loss_percent;
+                    let parcel = Parcel::Free(message);
+                    self.note(from, to, &parcel, (!is_lost).then_some(travel));
+                    if !is_lost {
+                        self.after(travel, Event::Arrive(to, parcel));
+                    }
                 }
                 Parcel::Free(_) => {
                     // One in eight is lost, one in eight arrives twice.
@@ -713,6 +806,19 @@ fn contents(nodes: &[Node], judge: &Judge, layout: &Layout) -> Option<String> {
                     return Some(format!("{} {what}", node.pages.me));
                 }
             }
+        }
+    }
+    None
+}
+
+/// All nodes agree on who has copies, where diffs are told to sets.
+fn copysets(nodes: &[Node], layout: &Layout) -> Option<String> {
+    let freed = |page: &PageNo| nodes.iter().any(|n| n.pages.freed.iter().any(|range| range.contains(page)));
+    for page in (0..layout.pages()).filter(|page| !freed(page) && layout.engine_of(*page).tells_sets()) {
+        let table = |n: &Node| n.pages.chunks.iter().find(|c| c.layout().first + c.layout().pages > page).cloned();
+        let members: Vec<_> = nodes.iter().filter_map(table).map(|table| table.members(page)).collect();
+        if let Some(pair) = members.windows(2).find(|pair| pair[0] != pair[1]) {
+            return Some(format!("nodes disagree on who has page {page}: {:?} and {:?}", pair[0], pair[1]));
         }
     }
     None

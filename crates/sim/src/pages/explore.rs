@@ -51,6 +51,11 @@ impl Ways {
         [true, false].map(|notes| Ways { engine: PageEngine::Lrc, notes, takes: false }).to_vec()
     }
 
+    /// The same of an engine whose diffs are told to sets.
+    pub fn multicast() -> Vec<Ways> {
+        [true, false].map(|notes| Ways { engine: PageEngine::Multicast, notes, takes: false }).to_vec()
+    }
+
     /// One region of so many pages, each a unit.
     pub fn layout(self, nodes: usize, threads: usize, pages: u32, homes: Homes) -> Layout {
         let (bytes, label) = (u64::from(pages) * 4096, String::new());
@@ -79,6 +84,8 @@ impl Ways {
             diffs_bytes: 4096,
             diffs_kept_max: i64::MAX,
             posts_arrivals: false,
+            told_loss_percent: 0,
+            told_lies: false,
         }
     }
 }
@@ -112,6 +119,8 @@ pub struct Explored {
     pub void_fetches: u64,
     /// Units taken out of a home's memory, over all runs.
     pub taken: u64,
+    /// Writers asked again because what they had told did not come, over all runs.
+    pub repaired: u64,
     /// The first order that fails, and what it shows.
     pub failure: Option<(Schedule, Vec<String>)>,
 }
@@ -155,6 +164,7 @@ impl Case {
         explored.events = explored.events.max(outcome.steps);
         explored.void_fetches += outcome.tally[4];
         explored.taken += outcome.taken;
+        explored.repaired += outcome.repaired;
         if !outcome.violations.is_empty() {
             explored.failure = Some((schedule, outcome.violations));
             return;

@@ -54,6 +54,10 @@ pub struct Layout {
     pub diffs_kept_max: i64,
     /// Whether arrivals with more than a few notices are posted; else all are repeated until the barrier opens.
     pub posts_arrivals: bool,
+    /// Where diffs are told to sets: how often such a message is lost, for each receiver by itself.
+    pub told_loss_percent: u64,
+    /// Whether they lie unread for a while although somebody would read them, and come twice.
+    pub told_lies: bool,
 }
 
 /// The defaults, but for what runs as short as those of the simulator would never show.
@@ -107,7 +111,7 @@ impl Layout {
                     engine: region.engine,
                 };
                 let table = PageTable::new(me, shape, |page| region.home_of(page, self.nodes));
-                chunks.push(table.tuned(tuning));
+                chunks.push(table.tuned(tuning).with_sets_tuned(self.tuning.multicast));
             }
         }
         chunks

@@ -7,8 +7,10 @@ mod homes;
 mod payload;
 mod schedule;
 mod state;
+mod told;
 
 use self::active::Active;
+use self::told::Told;
 use super::layout::Layout;
 use super::memory::{Claims, Memory, PAGE_WORDS, Progress};
 use super::thread::Thread;
@@ -109,6 +111,8 @@ pub struct Pages {
     pub(super) failure: Option<String>,
     /// The diffs of intervals up to this stamp are in the stores.
     closed_stamp: Stamp,
+    /// All nodes have heard of what was written up to here, or will.
+    barrier_stamp: Stamp,
     /// What is to be asked for before the barrier that has opened is left.
     to_complete: Vec<(NodeId, Ask)>,
     /// Where nodes reach each other's memory.
@@ -173,6 +177,7 @@ impl Pages {
             applied: false,
             failure: None,
             closed_stamp: 0,
+            barrier_stamp: 0,
             to_complete: Vec::new(),
             queues: layout.takes.then(|| open.queues.clone()),
             schedule: LockSchedule::new(layout.tuning.locks),
@@ -425,6 +430,8 @@ pub struct Node {
     pub(super) renewing: bool,
     /// Whose request the reply under way answers.
     answers: Slot,
+    /// What it was told and has not read.
+    pub(super) told: Told,
 }
 
 impl Node {
@@ -442,6 +449,7 @@ impl Node {
             opening: false,
             renewing: false,
             answers: Slot::SERVICE,
+            told: Told::default(),
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Scenario {
     pub schedules: bool,
     /// Whether half of the seeds draw the other numbers by which nodes tune themselves.
     pub tunes: bool,
+    /// How often, in per cent, messages to sets are lost, if not as often as the seed says.
+    pub told_loss: Option<u64>,
     /// Keep a line for everything that happens.
     pub trace: bool,
 }
@@ -65,6 +67,7 @@ impl Scenario {
             frees: false,
             schedules: false,
             tunes: true,
+            told_loss: None,
             trace: false,
         }
     }
@@ -126,6 +129,8 @@ impl Scenario {
         if self.engine.keeps_diffs() {
             layout.diffs_kept_max = [0, 100, i64::MAX][(seed / 3 % 3) as usize];
         }
+        layout.told_loss_percent = self.told_loss.unwrap_or([0, 5, 30][(seed / 2 % 3) as usize]);
+        layout.told_lies = seed / 3 % 2 == 1;
         if seed % 5 == 3 {
             layout.homes_max = (seed / 5 % 4) as i64;
         }
@@ -192,6 +197,8 @@ impl Scenario {
             diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },
             diffs_kept_max: i64::MAX,
             posts_arrivals: rng.below(2) == 0 || self.faults.is_some(),
+            told_loss_percent: 0,
+            told_lies: false,
         }
     }
 
@@ -207,6 +214,10 @@ impl Scenario {
         };
         let pages = unit_pages * rng.between(1, 4) as u32;
         let engine = match self.mixed {
+            true if self.engine.tells_sets() => {
+                let others = [PageEngine::Lrc, PageEngine::Hlrc, PageEngine::Scope];
+                others.get(rng.below(6) as usize).copied().unwrap_or(self.engine)
+            }
             true if self.engine.keeps_diffs() => {
                 [PageEngine::Lrc, PageEngine::Lrc, PageEngine::Hlrc, PageEngine::Scope][rng.below(4) as usize]
             }

@@ -1,6 +1,7 @@
 //! The small programs whose orders of events are gone through ([`explore`](super::explore)).
 
 pub mod kept_diffs;
+pub mod multicast;
 mod sync_objects;
 
 use super::explore::{Case, Ways};

@@ -256,6 +256,12 @@ impl Node {
                 self.pages.untrack_idle(page);
                 self.goes_to(t, Phase::Access)
             }
+            Phase::AskWriters(asks) if asks.first().is_some_and(|(_, ask)| self.pages.tells_sets(ask.page)) => {
+                self.ask_sets(&asks, out);
+                // It comes back to the unit as one who waits for it.
+                self.pages.retry(t);
+                self.goes_to(t, Phase::Access)
+            }
             Phase::AskWriters(asks) => {
                 self.threads[t].outstanding = kept_diffs::serve::send_asks(&asks, out);
                 self.sleeps_in(t, Phase::Asked)
@@ -286,7 +292,7 @@ impl Node {
                     }
                     self.ends(t)
                 }
-                Some(Progress::Faulted | Progress::Told) => self.fault(t, page),
+                Some(Progress::Faulted | Progress::Told) => self.fault(t, page, out),
                 _ => {
                     self.pages.memory.advance(t);
                     Turn::Within
@@ -338,7 +344,10 @@ impl Node {
         self.sleeps_in(t, Phase::Atomic(home, needs))
     }
 
-    fn fault(&mut self, t: usize, page: PageNo) -> Turn {
+    fn fault(&mut self, t: usize, page: PageNo, out: &mut Outbox) -> Turn {
+        if self.pages.tells_sets(page) && self.has_unread() {
+            self.read_told(Some(t), out);
+        }
         let faulted = match self.pages.faults[t].take() {
             Some(faulted) => Some(faulted),
             None => {
@@ -542,6 +551,7 @@ impl Node {
         self.at_barrier += 1;
         let mut notices = Vec::new();
         if self.at_barrier == self.threads.len() {
+            self.read_told(Some(t), out);
             self.at_barrier = 0;
             if what.is_coherent() {
                 self.pages.with_intervals(|pages, intervals| {

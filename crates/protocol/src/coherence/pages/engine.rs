@@ -30,6 +30,9 @@ pub enum PageEngine {
     /// Lazy release consistency without homes: diffs stay with their writers
     /// ([`kept_diffs`](super::kept_diffs)).
     Lrc,
+    /// Scope consistency without homes: as `lrc`, and diffs are asked of sets of nodes and told to sets
+    /// ([`multicast`](super::multicast)).
+    Multicast,
 }
 
 /// What an engine is.
@@ -67,6 +70,8 @@ pub struct SeveralWriters {
     pub is_scoped: bool,
     /// Whether diffs stay with their writers, and pages have no home ([`kept_diffs`](super::kept_diffs)).
     pub keeps_diffs: bool,
+    /// Where diffs stay: whether they are asked of sets of nodes, and told to sets ([`multicast`](super::multicast)).
+    pub tells_sets: bool,
     /// What each page table does at an acquire that hears from another node, and at a barrier, beside ending the copies
     /// that write notices name.
     pub at_acquire: Option<AcquireStep>,
@@ -89,7 +94,12 @@ const HLRC: Properties = Properties {
     number: 1,
     is_listed: true,
     is_for_jobs: true,
-    writers: Writers::Several(SeveralWriters { is_scoped: false, keeps_diffs: false, at_acquire: None }),
+    writers: Writers::Several(SeveralWriters {
+        is_scoped: false,
+        keeps_diffs: false,
+        tells_sets: false,
+        at_acquire: None,
+    }),
     keeps_pages: true,
     lines: None,
 };
@@ -99,7 +109,12 @@ const SCOPE: Properties = Properties {
     number: 2,
     is_listed: true,
     is_for_jobs: true,
-    writers: Writers::Several(SeveralWriters { is_scoped: true, keeps_diffs: false, at_acquire: None }),
+    writers: Writers::Several(SeveralWriters {
+        is_scoped: true,
+        keeps_diffs: false,
+        tells_sets: false,
+        at_acquire: None,
+    }),
     keeps_pages: true,
     lines: None,
 };
@@ -129,20 +144,41 @@ const LRC: Properties = Properties {
     number: 5,
     is_listed: true,
     is_for_jobs: true,
-    writers: Writers::Several(SeveralWriters { is_scoped: false, keeps_diffs: true, at_acquire: None }),
+    writers: Writers::Several(SeveralWriters {
+        is_scoped: false,
+        keeps_diffs: true,
+        tells_sets: false,
+        at_acquire: None,
+    }),
+    keeps_pages: true,
+    lines: None,
+};
+
+const MULTICAST: Properties = Properties {
+    name: "multicast",
+    number: 6,
+    is_listed: false,
+    is_for_jobs: false,
+    writers: Writers::Several(SeveralWriters {
+        is_scoped: true,
+        keeps_diffs: true,
+        tells_sets: true,
+        at_acquire: None,
+    }),
     keeps_pages: true,
     lines: None,
 };
 
 impl PageEngine {
     /// Every engine, in the order in which they are named.
-    pub const ALL: [PageEngine; 6] = [
+    pub const ALL: [PageEngine; 7] = [
         PageEngine::Hlrc,
         PageEngine::Scope,
         PageEngine::Lrc,
         PageEngine::Msi,
         PageEngine::Direct,
         PageEngine::RefetchAll,
+        PageEngine::Multicast,
     ];
 
     /// What the engine is.
@@ -154,6 +190,7 @@ impl PageEngine {
             PageEngine::Direct => &DIRECT,
             PageEngine::RefetchAll => &refetch_all::PROPERTIES,
             PageEngine::Lrc => &LRC,
+            PageEngine::Multicast => &MULTICAST,
         }
     }
 
@@ -202,6 +239,11 @@ impl PageEngine {
     /// Whether diffs stay with their writers, and pages have no home.
     pub fn keeps_diffs(self) -> bool {
         self.several_writers().is_some_and(|several| several.keeps_diffs)
+    }
+
+    /// Whether diffs, which stay with their writers, are asked of sets of nodes and told to sets.
+    pub fn tells_sets(self) -> bool {
+        self.several_writers().is_some_and(|several| several.tells_sets)
     }
 
     /// What each page table does at an acquire, beside ending the copies that write notices name.

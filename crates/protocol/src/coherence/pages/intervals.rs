@@ -15,17 +15,18 @@
 //! the rest ([`catch_up`](crate::sync::lock::Locks::catch_up)), which is told as of [`Scope::All`]: where it goes on
 //! with everything that this node has to tell, it says that this is not all.
 
-use super::PageEngine;
+use super::{PageEngine, PageNo};
 use super::kept_diffs::{INTERVAL_STAMP_MAX, Stamp};
 use super::notice_log::{IntervalClock, NoticeLog, NoticeScope};
 use super::piggyback;
-use super::wire::{Entry, Groups, IN_ROWS_MAX, RequiredDiff};
+use super::wire::{Entry, Group, Groups, IN_ROWS_MAX, RequiredDiff};
 use super::write_notices::{self, Entries, Knowledge, VectorTime, WhichLog, WriteNotices};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
 use crate::sync::{IntervalMark, Scope, lock_batch};
 use crate::wire::bytes::{Put, WireError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What an entry of an interval takes at least.
@@ -50,6 +51,8 @@ pub struct IntervalState {
     /// Page tables of an engine in use have a step at acquires.
     has_acquire_step: bool,
     stamps: Stamps,
+    /// Entries of no interval that name units whose copysets nodes have joined or left, as the last barrier told.
+    members: Vec<Entry>,
 }
 
 /// The stamps of intervals whose diffs stay with their writers.
@@ -79,6 +82,7 @@ impl IntervalState {
             homes_stay: false,
             has_acquire_step: engine.at_acquire().is_some(),
             stamps: Stamps::default(),
+            members: Vec::new(),
         }
     }
 
@@ -127,6 +131,26 @@ impl IntervalState {
     pub fn announce_collection(&self, out: &mut Vec<u8>) {
         let announcement = Entry { writer: self.at.me, from: 0, interval: 0, groups: Groups::new() };
         write_notices::encode_entry(&announcement, WhichLog::Main, self.at.epoch, out);
+    }
+
+    /// Behind what this node says at a barrier: it joins the copysets of some pages, and leaves those of others. It is
+    /// an entry of no interval, in which the pages that it joins count as held.
+    pub fn announce_members(&self, joins: &[Range<PageNo>], leaves: &[Range<PageNo>], out: &mut Vec<u8>) {
+        let pages = joins.iter().map(|run| (run.clone(), true)).chain(leaves.iter().map(|run| (run.clone(), false)));
+        let group = Group { home: self.at.me, serial: 0, runs: pages.collect() };
+        let entry = Entry { writer: self.at.me, from: 0, interval: 0, groups: std::iter::once(group).collect() };
+        write_notices::encode_entry(&entry, WhichLog::Main, self.at.epoch, out);
+    }
+
+    /// What nodes have said of copysets at the barrier that has opened, as entries.
+    pub fn take_members(&mut self) -> Vec<Entry> {
+        std::mem::take(&mut self.members)
+    }
+
+    /// The last stamp that was told at a barrier: of what was written up to there all nodes have heard, or will as they
+    /// leave that barrier.
+    pub fn barrier_stamp(&self) -> Stamp {
+        self.stamps.at_barrier
     }
 
     /// A barrier has opened: up to which stamp a collection ends now, and up to which one begins.
@@ -433,16 +457,22 @@ impl IntervalState {
             if epoch != self.at.epoch {
                 continue;
             }
-            let (before, mut announced, log) = (all.len(), false, self.log(which));
+            let (before, mut announced, mut members) = (all.len(), false, Vec::new());
+            let log = self.log(which);
             while let Some(entry) = entries.next(&mut in_rows, |_, _| false)? {
                 if entry.interval == 0 && entry.groups.is_empty() {
                     announced = true;
                     continue;
                 }
+                if entry.interval == 0 {
+                    members.push(entry);
+                    continue;
+                }
                 let fresh = log.apply_notices_at_barrier(me, &entry, needs);
                 all.push((entry, fresh));
             }
-            self.homes_stay |= all.len() == before && !announced;
+            self.homes_stay |= all.len() == before && !announced && members.is_empty();
+            self.members.append(&mut members);
             self.stamps.announced |= announced;
             for (entry, _) in &all[before..] {
                 let stamp = self.hear_stamp(entry)?;

@@ -41,6 +41,7 @@
 //! # Diffs that stay
 //!
 //! Under `lrc` pages have no homes: diffs stay with their writers, and whoever faults asks for them ([`kept_diffs`]).
+//! Under `multicast` they are asked of sets of nodes, and told to sets ([`multicast`]).
 //!
 //! # Atomic operations
 //!
@@ -58,6 +59,7 @@ pub mod home_queue;
 pub mod intervals;
 pub mod kept_diffs;
 pub mod migration;
+pub mod multicast;
 pub mod node;
 pub mod notice_log;
 pub mod page_table;
@@ -295,6 +297,13 @@ pub struct Tally {
     pub claimed: u64,
     pub read_only_writes: u64,
     pub bases_fetched: u64,
+    /// Diffs that came before this node asked for them, and those of them that were used.
+    pub diffs_indirect: u64,
+    pub diffs_indirect_used: u64,
+    /// Requests to writers whose diffs, told to a set, did not come in time.
+    pub diffs_repaired: u64,
+    /// Copysets that this node left.
+    pub copysets_left: u64,
     /// By how much the diffs grew that stay here, in bytes.
     pub diffs_kept: i64,
     /// By how much the memory in use for copies grew, in pages.

@@ -14,6 +14,7 @@
 //! | `batch_protect` | which home pages are protected along with others |
 //! | `offers` | which units other nodes may take |
 //! | `kept_diffs` | where diffs stay with their writers: what this node wrote, and what each copy has and lacks |
+//! | `multicast` | where diffs are told to sets: what the next arrival says of copysets |
 //! | `first_touch` | how many homes this node has won and lost |
 
 use super::kept_diffs::{Ask, Stamp};
@@ -25,6 +26,7 @@ use batch_protect::BatchProtection;
 use first_touch::GainedHomes;
 use interval_end::CloseState;
 use kept_diffs::KeptUnits;
+use multicast::SetTable;
 use offers::Offers;
 use premap::map_installed;
 use push_predictor::PushPredictor;
@@ -47,6 +49,7 @@ pub mod interval_end;
 mod invalidate;
 mod kept_diffs;
 mod migration;
+mod multicast;
 mod offers;
 mod piggyback;
 mod premap;
@@ -169,6 +172,8 @@ pub struct PageTable {
     batch_protection: BatchProtection,
     /// Where diffs stay with their writers: what is kept of each unit.
     kept: Option<Box<KeptUnits>>,
+    /// Where they are told to sets.
+    sets: Option<Box<SetTable>>,
 }
 
 /// Threads that wait for units, by the units' places.
@@ -258,6 +263,7 @@ impl PageTable {
             write_prefetch: WritePrefetch::default(),
             batch_protection: BatchProtection::default(),
             kept: keeps.then(|| Box::new(KeptUnits::new((layout.pages / layout.unit_pages) as usize))),
+            sets: layout.engine.tells_sets().then(Box::default),
         }
     }
 

@@ -204,6 +204,10 @@ impl NodeEffects for Pages {
         self.closed_stamp = stamp;
     }
 
+    fn barrier_stamp(&mut self, stamp: Stamp) {
+        self.barrier_stamp = stamp;
+    }
+
     fn wants_collection(&mut self) -> bool {
         self.tally.diffs_kept > self.layout.diffs_kept_max
     }

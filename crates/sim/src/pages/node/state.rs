@@ -5,6 +5,7 @@ use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::atomic::Answer;
 use comem_protocol::coherence::pages::home_queue::HomeQueue;
 use comem_protocol::coherence::pages::kept_diffs;
+use comem_protocol::coherence::pages::multicast;
 use comem_protocol::coherence::pages::page_table::PageTable;
 use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::region::Region;
@@ -135,6 +136,13 @@ impl NodeState for Node {
             (Message::Base { body }, _) => {
                 self.has_answer();
                 kept_diffs::serve::on_base(&mut self.pages, origin.from.node, body, out)
+            }
+            (Message::DiffsAsked { body }, _) => {
+                let by = self.pages.bystander();
+                multicast::serve::on_asked(&mut self.pages, origin.from.node, body, by, out)
+            }
+            (Message::DiffsTold { body }, _) => {
+                multicast::serve::on_told(&mut self.pages, origin.from.node, body, out)
             }
             (Message::Pages { body }, _) => {
                 self.has_answer();

@@ -107,7 +107,7 @@ pub fn on_fetch_base(
 }
 
 /// A step of the table with a page, if that was not freed.
-fn table_of<R>(
+pub(in crate::coherence::pages) fn table_of<R>(
     state: &mut impl PageState,
     page: PageNo,
     out: &mut Outbox,
@@ -193,7 +193,7 @@ fn check(
     }
 }
 
-fn freed(state: &mut impl PageState, page: PageNo, out: &mut Outbox) {
+pub(in crate::coherence::pages) fn freed(state: &mut impl PageState, page: PageNo, out: &mut Outbox) {
     state.on_freed_elsewhere(&(page..page + 1));
     state.page_table(page, out, |table, cx| {
         let unit = table.units().unit_of(page);

@@ -4,6 +4,7 @@ use super::Stamp;
 use super::runs::{DiffStore, StampMap};
 use super::wire::DiffAsk;
 use crate::coherence::pages::PageNo;
+use crate::coherence::pages::multicast::unit::SetUnit;
 use crate::ids::NodeId;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -49,6 +50,8 @@ pub struct KeptUnit {
     pub quiet: bool,
     /// Bytes of memory that was given out again: they count as written when the next diff is made.
     pub reused: Vec<Range<u32>>,
+    /// Under `multicast`: who is told of it, and what came unasked.
+    pub sets: SetUnit,
 }
 
 impl KeptUnit {
@@ -81,6 +84,7 @@ impl KeptUnit {
         self.has_copy = false;
         self.stamps = StampMap::default();
         self.had.clear();
+        self.sets.copy_is_gone();
     }
 
     /// All nodes drop their diffs up to `floor`. What is in the copy up to there is older than all that can come; a
@@ -92,6 +96,7 @@ impl KeptUnit {
         self.collected |= dropped.is_some() || !self.due.is_empty();
         self.needed.retain(|(_, stamp)| *stamp > floor);
         self.due.clear();
+        self.sets.collect();
         if goes {
             self.drop_copy();
         } else {

@@ -50,7 +50,7 @@ impl DiffAsk {
     }
 }
 
-fn take_stamp(r: &mut Reader<'_>) -> Result<Stamp, WireError> {
+pub(in crate::coherence::pages) fn take_stamp(r: &mut Reader<'_>) -> Result<Stamp, WireError> {
     Some(r.var()?).filter(|stamp| *stamp <= STAMP_MAX).ok_or(WireError::BadValue("stamp"))
 }
 
@@ -160,7 +160,7 @@ pub fn put_freed(out: &mut Vec<u8>, page: PageNo) {
     out.put_u8(FREED);
 }
 
-fn put_runs(out: &mut Vec<u8>, runs: impl Iterator<Item = StampRun> + Clone) {
+pub(in crate::coherence::pages) fn put_runs(out: &mut Vec<u8>, runs: impl Iterator<Item = StampRun> + Clone) {
     out.put_var(runs.clone().count() as u64);
     let mut end = 0;
     for run in runs {
@@ -171,7 +171,7 @@ fn put_runs(out: &mut Vec<u8>, runs: impl Iterator<Item = StampRun> + Clone) {
     }
 }
 
-fn take_runs(r: &mut Reader<'_>) -> Result<Vec<StampRun>, WireError> {
+pub(in crate::coherence::pages) fn take_runs(r: &mut Reader<'_>) -> Result<Vec<StampRun>, WireError> {
     const WRONG: WireError = WireError::BadValue("runs of bytes");
     let (count, left) = (r.var()?, r.clone().rest().len());
     if count > (left / RUN_BYTES_MIN) as u64 {
@@ -260,7 +260,7 @@ pub fn put_base(
     }
 }
 
-fn take_versions(r: &mut Reader<'_>) -> Result<Versions, WireError> {
+pub(in crate::coherence::pages) fn take_versions(r: &mut Reader<'_>) -> Result<Versions, WireError> {
     const WRONG: WireError = WireError::BadValue("intervals of writers");
     let count = r.var()?;
     if count > NODES_MAX as u64 {

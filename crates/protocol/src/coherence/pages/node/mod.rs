@@ -13,6 +13,7 @@
 //! | [`refetch`] | copies that have ended are fetched again |
 //! | [`evict`] | copies make room for others; memory is freed |
 //! | [`kept_diffs`] | what notices and barriers do where diffs stay with their writers |
+//! | [`multicast`] | copysets at barriers, where diffs are told to sets |
 //! | [`sync`] | what releases, acquires and barriers do |
 
 pub mod close;
@@ -21,6 +22,7 @@ pub mod evict;
 pub mod fault;
 pub mod invalidate;
 pub mod kept_diffs;
+pub mod multicast;
 pub mod refetch;
 pub mod sync;
 
@@ -179,6 +181,8 @@ pub trait NodeEffects {
     }
     /// The diffs of all intervals up to this stamp are in the page tables' stores.
     fn stamps_closed(&mut self, _stamp: Stamp) {}
+    /// All nodes have heard of what was written up to this stamp, or will as they leave the barrier that has opened.
+    fn barrier_stamp(&mut self, _stamp: Stamp) {}
     /// Whether the stores have grown so far that a collection is to be announced at the barrier to which this node
     /// comes.
     fn wants_collection(&mut self) -> bool {

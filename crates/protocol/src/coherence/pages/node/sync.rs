@@ -4,6 +4,7 @@ use super::close::{CloseReason, close_interval};
 use super::diffs::DiffBatch;
 use super::invalidate::invalidate_copies;
 use super::kept_diffs::{collect, note_written};
+use super::multicast::{hear_members, say_members};
 use super::{Failure, NodeEffects, each_table};
 use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::IntervalState;
@@ -107,6 +108,7 @@ pub fn arrive(node: &mut impl NodeEffects, intervals: &mut IntervalState, homes_
     if node.wants_collection() {
         intervals.announce_collection(notices);
     }
+    say_members(node, intervals, notices);
     node.push(intervals.epoch());
 }
 
@@ -142,6 +144,7 @@ impl Opening {
         let unused = node.pages().push_buffer(|stash| stash.open(epoch, all));
         serve::tell_unused(unused.unwrap_or_default(), node.side());
         let fresh = || entries.iter().filter(|(_, fresh)| *fresh).map(|(entry, _)| entry);
+        hear_members(node, intervals, &entries);
         note_written(node, fresh());
         invalidate_copies(node, intervals, fresh(), in_place);
         collect(node, intervals);

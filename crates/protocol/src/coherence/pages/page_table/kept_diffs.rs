@@ -19,9 +19,9 @@ use std::ops::Range;
 #[derive(Clone, Default, Debug)]
 pub(super) struct KeptUnits {
     /// By unit; `None`: nobody has used or written it, as far as is known here.
-    units: Vec<Option<Box<KeptUnit>>>,
+    pub(super) units: Vec<Option<Box<KeptUnit>>>,
     /// Every copy has all that was written up to here.
-    floor: Stamp,
+    pub(super) floor: Stamp,
     changes: Changes,
     /// The region is being freed: nobody will ask for a copy any more.
     ends: bool,
@@ -34,7 +34,7 @@ impl KeptUnits {
         KeptUnits { units: vec![None; units], ..KeptUnits::default() }
     }
 
-    fn unit(&mut self, unit: usize) -> &mut KeptUnit {
+    pub(super) fn unit(&mut self, unit: usize) -> &mut KeptUnit {
         self.units[unit].get_or_insert_default()
     }
 }
@@ -110,9 +110,14 @@ impl PageTable {
         if !Rule::PatchesReachTheTwin.on() && cx.memory.notes_writes() && !self.read_only {
             cx.memory.make_twin(self.units.pages_of(unit), false);
         }
+        self.begin_round(cx, unit);
+        let writers_max = self.writers_max();
         let Some(kept) = &mut self.kept else { return Vec::new() };
         let this = kept.unit(unit);
-        let missing: Vec<_> = this.missing(page, floor).collect();
+        let mut missing: Vec<_> = this.missing(page, floor).collect();
+        if !this.quiet {
+            missing.truncate(writers_max);
+        }
         this.awaited.extend(missing.iter().map(|(writer, ask)| (*writer, ask.need)));
         let wants = |of: DiffAsk| Wants::Diffs { since: of.since, need: of.need };
         missing.into_iter().map(|(writer, of)| (writer, ask(wants(of)))).collect()
@@ -143,7 +148,7 @@ impl PageTable {
 
     /// All answers have come, or none are needed: the unit is valid if nothing is missing. Else whoever needs it asks
     /// again.
-    fn finish_ask(&mut self, cx: &mut Context<'_>, unit: usize) {
+    pub(super) fn finish_ask(&mut self, cx: &mut Context<'_>, unit: usize) {
         let pages = self.units.pages_of(unit);
         let waits = self.waiters.has(unit);
         let for_store = self.units[unit].state.fetch().is_some_and(|fetch| fetch.for_store) && !self.read_only;
@@ -160,6 +165,7 @@ impl PageTable {
                 cx.memory.make_twin(pages.clone(), false);
                 cx.tally.twins_made += 1;
             }
+            this.sets.is_complete();
             self.units[unit].state.arrive();
             cx.tally.pages_fetched += u64::from(self.units.layout.unit_pages);
             map_installed(cx, pages, for_store);
@@ -177,7 +183,7 @@ impl PageTable {
         place.map(|place| awaited.remove(place)).is_some()
     }
 
-    fn has_been_answered(&mut self, cx: &mut Context<'_>, unit: usize) {
+    pub(super) fn has_been_answered(&mut self, cx: &mut Context<'_>, unit: usize) {
         let answered = self.kept.as_mut().is_some_and(|kept| kept.unit(unit).awaited.is_empty());
         if answered || !Rule::PagesWaitForAllDiffs.on() {
             self.finish_ask(cx, unit);
@@ -409,6 +415,7 @@ impl PageTable {
     pub(super) fn kept_copy_is_gone(&mut self, unit: usize) {
         if let Some(this) = self.kept.as_mut().and_then(|kept| kept.units[unit].as_deref_mut()) {
             this.drop_copy();
+            self.list_for_arrival(unit);
         }
     }
 
@@ -508,7 +515,7 @@ impl Units {
 }
 
 /// Stores the bytes that are newer than those of a copy which no thread can see, and notes their stamps.
-fn patch(
+pub(super) fn patch(
     stamps: &mut StampMap,
     memory: &mut dyn PageMemory,
     unit: &Range<PageNo>,

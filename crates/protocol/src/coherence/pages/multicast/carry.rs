@@ -1,0 +1,1 @@
+//! Diffs that travel with a lock's token.

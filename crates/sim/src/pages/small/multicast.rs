@@ -1,0 +1,66 @@
+//! Small programs on pages whose diffs are told to sets of nodes.
+
+use super::alone;
+use super::kept_diffs::{figure_three, kept_cases};
+use crate::pages::explore::{Case, Ways};
+use crate::pages::layout::Layout;
+use crate::pages::program::Op;
+use comem_protocol::coherence::pages::region::Homes;
+use comem_protocol::ids::{LockId, NodeId};
+use comem_protocol::tuning::{MulticastTuning, Tuning};
+use std::sync::Arc;
+
+/// The cases for a way of treating memory.
+pub fn set_cases(ways: Ways) -> Vec<Case> {
+    let mut cases = kept_cases(ways);
+    cases.extend([late_reader(ways), leaver_is_asked(ways), figure_three_in_rounds(ways, 2)]);
+    cases
+}
+
+/// Figure 3 again and again: the fourth node does not use what it is told. It comes to each barrier after all others
+/// have told what they have to.
+pub fn figure_three_in_rounds(ways: Ways, rounds: usize) -> Case {
+    let writer = |me: usize| {
+        let round = |n: usize| [Op::Write(me, (8 * n + me) as u64), Op::Barrier, Op::Read((me + 1) % 3), Op::Barrier];
+        (1..=rounds).flat_map(round).collect::<Vec<Op>>()
+    };
+    let mut programs: Vec<Vec<Op>> = (0..3).map(writer).collect();
+    let idle = [Op::Think(20_000_000), Op::Barrier].repeat(2 * rounds);
+    programs.push([&[Op::Read(3)][..], &idle].concat());
+    Case { name: "Figure 3 in rounds", layout: figure_three(ways).layout, programs: alone(programs) }
+}
+
+/// Two nodes write a page and read each other's words. Then a third gets its first copy, of a manager that has none.
+pub fn late_reader(ways: Ways) -> Case {
+    let writer = |me: usize| vec![Op::Write(me, 5 + me as u64), Op::Barrier, Op::Read(1 - me), Op::Barrier];
+    let late = vec![Op::Barrier, Op::Barrier, Op::Read(0), Op::Read(1)];
+    let programs = vec![writer(0), writer(1), late, vec![Op::Barrier, Op::Barrier]];
+    let layout = Arc::new(ways.layout(4, 1, 1, Homes::On(NodeId(3))));
+    Case { name: "late reader", layout, programs: alone(programs) }
+}
+
+/// A node writes a word and does not use its page any more, which two others write and read: so it leaves the copyset.
+/// Then a fourth reads all words, and its manager has no copy.
+pub fn leaver_is_asked(ways: Ways) -> Case {
+    let rounds = 4;
+    let worker = |me: usize| {
+        let round = |n: usize| [Op::Write(me, (8 * n + me) as u64), Op::Barrier, Op::Read(3 - me), Op::Barrier];
+        (1..=rounds).flat_map(round).collect::<Vec<Op>>()
+    };
+    let leaver = [&[Op::Write(0, 7)][..], &[Op::Think(20_000_000), Op::Barrier].repeat(2 * rounds)].concat();
+    let late = [&[Op::Barrier].repeat(2 * rounds)[..], &[0, 1, 2].map(Op::Read)].concat();
+    let programs = vec![leaver, worker(1), worker(2), [Op::Barrier].repeat(2 * rounds), late];
+    let layout = ways.layout(5, 1, 1, Homes::On(NodeId(3)));
+    let multicast = MulticastTuning { leave_after: 1, ..layout.tuning.multicast };
+    let layout = Layout { tuning: Tuning { multicast, ..layout.tuning }, ..layout };
+    Case { name: "a leaver is asked", layout: Arc::new(layout), programs: alone(programs) }
+}
+
+/// A counter under a lock goes about among so many nodes, so many times in all: each knows by a flag when it is its
+/// turn, and nothing is written but the counter.
+pub fn counter_goes_about(ways: Ways, nodes: usize, rounds: usize) -> Case {
+    let lock = LockId(1);
+    let turn = [Op::Lock(lock), Op::Read(0), Op::WriteNext(0), Op::Unlock(lock), Op::Think(20_000)];
+    let programs = alone(vec![turn.repeat(rounds / nodes); nodes]);
+    Case { name: "counter goes about", layout: Arc::new(ways.layout(nodes, 1, 1, Homes::On(NodeId(0)))), programs }
+}

@@ -1,0 +1,225 @@
+//! Pages whose diffs are told to sets of nodes (engine `multicast`): over many seeds, in all orders of small programs,
+//! with exact numbers of messages, and without each of their rules.
+
+use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::faults::FaultSpec;
+use comem_protocol::rules::{Rule, without};
+use comem_sim::pages::explore::{Case, Explored, Ways};
+use comem_sim::pages::program::Kind;
+use comem_sim::pages::scenario::Scenario;
+use comem_sim::pages::small::kept_diffs::{all_to_all, figure_three};
+use comem_sim::pages::small::multicast::{
+    counter_goes_about, figure_three_in_rounds, late_reader, leaver_is_asked, set_cases,
+};
+
+const MULTICAST: PageEngine = PageEngine::Multicast;
+
+/// The seeds of each family, with all rules on and without one of them; more where `COMEM_SIM_SEEDS` says so.
+fn seeds(few: u64) -> std::ops::Range<u64> {
+    let more = std::env::var("COMEM_SIM_SEEDS").ok().and_then(|text| text.parse().ok());
+    0..more.unwrap_or(few)
+}
+
+fn lossy() -> Option<FaultSpec> {
+    "drop=20%,dup=10%,reorder=10%".parse().ok()
+}
+
+fn pass(scenario: &Scenario, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let verdict = scenario.run(seed);
+        assert!(verdict.violations.is_empty(), "{}, seed {seed}: {:#?}", verdict.kind.name(), verdict.violations);
+    }
+}
+
+#[test]
+fn programs_without_races_see_the_last_write_over_whole_messages() {
+    for notes_writes in [true, false] {
+        pass(&Scenario { notes_writes: Some(notes_writes), ..Scenario::new(MULTICAST) }, seeds(200));
+    }
+}
+
+#[test]
+fn programs_without_races_see_the_last_write_over_a_network_that_loses_doubles_and_reorders() {
+    pass(&Scenario { faults: lossy(), ..Scenario::new(MULTICAST) }, seeds(200));
+}
+
+#[test]
+fn every_family_is_right() {
+    let scoped = |kind: &Kind| kind.is_scoped();
+    let others = [Kind::Migratory, Kind::Mixed, Kind::Wavering].into_iter().chain(Kind::WIDE).chain(Kind::SYNC_OBJECTS);
+    for kind in Kind::KEPT.into_iter().chain(others.filter(scoped)) {
+        let scenario = Scenario { kind: Some(kind), ..Scenario::new(MULTICAST) };
+        pass(&scenario, seeds(50));
+        pass(&Scenario { faults: lossy(), ..scenario }, seeds(20));
+    }
+}
+
+#[test]
+fn regions_live_beside_regions_under_other_engines_in_one_job() {
+    for notes_writes in [true, false] {
+        pass(&Scenario { notes_writes: Some(notes_writes), ..Scenario::mixed(MULTICAST) }, seeds(100));
+    }
+    pass(&Scenario { faults: lossy(), ..Scenario::mixed(MULTICAST) }, seeds(50));
+}
+
+#[test]
+fn a_region_can_be_freed_while_the_nodes_go_on() {
+    for notes_writes in [true, false] {
+        pass(&Scenario { notes_writes: Some(notes_writes), frees: true, ..Scenario::new(MULTICAST) }, seeds(60));
+    }
+}
+
+/// Messages about diffs: point to point, to sets, to sets where each member gets one by itself, and repeated.
+fn messages(case: &Case, seed: u64) -> (u64, u64, u64, u64) {
+    let outcome = case.run_by(seed);
+    assert_eq!(outcome.violations, [""; 0], "{}, seed {seed}", case.name);
+    (outcome.kept_messages, outcome.to_sets, outcome.to_members, outcome.repaired)
+}
+
+/// Brazos, Figure 3: an ask and two tells, or three asks that cross. The fourth node is told and does not read it.
+#[test]
+fn figure_three_takes_three_messages_or_nine_where_each_member_gets_one_by_itself() {
+    for ways in Ways::multicast() {
+        for seed in 0..200 {
+            let outcome = figure_three(ways).run_by(seed);
+            assert_eq!(outcome.violations, [""; 0], "{ways}, seed {seed}");
+            let messages = (outcome.kept_messages, outcome.to_sets, outcome.to_members, outcome.repaired);
+            assert_eq!(messages, (0, 3, 9, 0), "{ways}, seed {seed}");
+            assert_eq!(outcome.told_read[3], (0, 0), "{ways}, seed {seed}: it wakes nobody there");
+        }
+    }
+}
+
+#[test]
+fn who_does_not_use_what_it_is_told_leaves_after_four_rounds_and_then_a_round_takes_six_messages() {
+    for ways in Ways::multicast() {
+        for seed in 0..40 {
+            let case = figure_three_in_rounds(ways, 8);
+            assert_eq!(messages(&case, seed), (0, 8 * 3, 4 * 9 + 4 * 6, 0), "{ways}, seed {seed}");
+            let outcome = case.run_by(seed);
+            assert_eq!((outcome.left, outcome.told_read[3].0), (1, 0), "{ways}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_round_of_n_writers_and_readers_takes_n_messages() {
+    for ways in Ways::multicast() {
+        for nodes in [2, 3, 4, 8] {
+            for seed in 0..40 {
+                let n = nodes as u64;
+                let expected = (0, n, n * (n - 1), 0);
+                assert_eq!(messages(&all_to_all(ways, nodes), seed), expected, "{ways}, {nodes} nodes, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_orders_with_one_delay_are_right_and_nothing_is_asked_for_twice_where_nothing_is_lost() {
+    let mut explored = Explored::default();
+    for ways in Ways::multicast() {
+        for case in set_cases(ways) {
+            let new = case.explore(0, 1);
+            assert!(new.failure.is_none(), "{ways}, {}: {:#?}", case.name, new.failure);
+            explored.runs += new.runs;
+            explored.repaired += new.repaired;
+        }
+    }
+    println!("{} orders, {} writers asked again", explored.runs, explored.repaired);
+    assert!(explored.runs > 5_000, "{explored:?}");
+}
+
+/// 5 % of the messages to sets are lost, for each receiver by itself: some writers are asked again.
+#[test]
+fn loss_changes_no_result_and_costs_two_fifths_more_messages_at_most() {
+    let mut sums = [0; 2];
+    for (sum, loss) in sums.iter_mut().zip([0, 5]) {
+        for kind in [Kind::FalseSharing, Kind::AllToAll] {
+            let scenario =
+                Scenario { kind: Some(kind), told_loss: Some(loss), tunes: false, ..Scenario::new(MULTICAST) };
+            for seed in 0..60 {
+                let verdict = scenario.run(seed);
+                assert!(verdict.violations.is_empty(), "{}, seed {seed}: {:?}", kind.name(), verdict.violations);
+                *sum += verdict.outcome.kept_messages + verdict.outcome.to_sets;
+            }
+        }
+    }
+    println!("{} messages without loss, {} with 5 %", sums[0], sums[1]);
+    assert!(sums[0] > 0 && sums[1] * 10 <= sums[0] * 14, "{sums:?}");
+}
+
+#[test]
+fn what_comes_unasked_is_used() {
+    let mut indirect = (0, 0);
+    for seed in seeds(60) {
+        let scenario =
+            Scenario { kind: Some(Kind::AllToAll), told_loss: Some(0), tunes: false, ..Scenario::new(MULTICAST) };
+        let outcome = scenario.run(seed).outcome;
+        indirect = (indirect.0 + outcome.indirect.0, indirect.1 + outcome.indirect.1);
+    }
+    println!("{} of {} diffs that came unasked were used", indirect.1, indirect.0);
+    assert!(indirect.1 * 2 > indirect.0, "{indirect:?}");
+}
+
+/// What a token tells comes with it.
+#[test]
+fn a_counter_that_goes_about_with_its_lock_causes_no_request() {
+    for ways in Ways::multicast() {
+        let outcome = counter_goes_about(ways, 4, 1_000).run_by(3);
+        assert_eq!(outcome.violations, [""; 0], "{ways}");
+        assert_eq!((outcome.kept_messages, outcome.to_sets, outcome.repaired), (0, 0, 0), "{ways}");
+    }
+}
+
+/// How many writers had to be asked again though nothing was lost.
+fn asked_again(case: &Case) -> u64 {
+    (0..10).map(|seed| case.run_by(seed).repaired).sum::<u64>() + case.explore(0, 0).repaired
+}
+
+/// Where each rule is missed: in some order of a small program, by some seed of a family, or by a count.
+fn first_failure(rule: Rule) -> Option<String> {
+    let families: &[Kind] = match rule {
+        Rule::BasesAreReleased => &[Kind::Wavering],
+        Rule::CarriedDiffsAreReleased => &[Kind::Wavering, Kind::Migratory],
+        _ => &[Kind::FalseSharing, Kind::AllToAll, Kind::Migratory, Kind::Mixed, Kind::Absent],
+    };
+    without(rule, || {
+        let counted = Ways::multicast().into_iter().find_map(|ways| {
+            let case = [late_reader(ways), leaver_is_asked(ways)].into_iter().find(|case| asked_again(case) > 0)?;
+            Some(format!("{}: writers are asked again", case.name))
+        });
+        let small = || {
+            Ways::multicast().into_iter().flat_map(set_cases).find_map(|case| {
+                let failure = case.explore(0, 0).failure.or_else(|| case.explore(0, 1).failure)?;
+                Some(format!("{}: {:?}", case.name, failure.1.first()))
+            })
+        };
+        let seeded = || {
+            (0..400).find_map(|seed| {
+                let verdicts =
+                    families.iter().map(|kind| (kind, Scenario { kind: Some(*kind), ..Scenario::new(MULTICAST) }));
+                verdicts.into_iter().find_map(|(kind, scenario)| {
+                    let violation = scenario.run(seed).violations.into_iter().next()?;
+                    Some(format!("{}, seed {seed}: {violation}", kind.name()))
+                })
+            })
+        };
+        counted.or_else(small).or_else(seeded)
+    })
+}
+
+#[test]
+fn no_rule_is_superfluous() {
+    for ways in Ways::multicast() {
+        let cases = [late_reader(ways), leaver_is_asked(ways)];
+        assert_eq!(cases.each_ref().map(asked_again), [0, 0], "{ways}: with all rules nobody is asked again");
+    }
+    std::panic::set_hook(Box::new(|_| ())); // panics of crippled protocols are expected
+    let rules: Vec<Rule> = Rule::MULTICAST.into_iter().chain(Rule::KEPT_DIFFS).collect();
+    let found: Vec<_> = rules.into_iter().map(|rule| (rule, first_failure(rule))).collect();
+    let _ = std::panic::take_hook();
+    found.iter().for_each(|(rule, failure)| println!("{rule:?}: {failure:?}"));
+    let unfound: Vec<_> = found.iter().filter(|(_, failure)| failure.is_none()).map(|(rule, _)| rule).collect();
+    assert!(unfound.is_empty(), "nothing misses {unfound:?}");
+}
