@@ -56,8 +56,8 @@ pub enum Target {
 pub struct Audience {
     /// These are to answer: it interrupts them.
     pub asked: NodeSet,
-    /// These may want to know: for them it lies unread until a thread waits for such a message, or faults, or comes to a
-    /// barrier.
+    /// These may want to know: for them it lies unread until a thread waits for such a message, or faults, or comes to
+    /// a barrier.
     pub told: NodeSet,
 }
 

@@ -376,6 +376,13 @@ impl Node {
                     mine = true;
                     self.send_free(slot, node, self.wire.free_slot(send.ty, to), send.ty, out.body(send));
                 }
+                Target::Set(id) => {
+                    mine = true;
+                    let to = self.wire.free_slot(send.ty, Slot::SERVICE);
+                    for node in out.audience(id).members() {
+                        self.send_free(slot, node, to, send.ty, out.body(send));
+                    }
+                }
                 Target::FreeToAll => {
                     mine = true;
                     self.send_to_all(slot, send.ty, out.body(send));

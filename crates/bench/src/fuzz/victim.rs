@@ -251,7 +251,7 @@ impl Victim {
                 Target::Request { node, .. } => self.send(slot, node, Class::Request, send.ty, body),
                 Target::Post { node, .. } => self.send(slot, node, Class::Post, send.ty, body),
                 Target::Free { node, .. } => self.send(slot, node, Class::Free, send.ty, body),
-                Target::FreeToAll => {}
+                Target::FreeToAll | Target::Set(_) => {}
             }
         }
         out.clear();

@@ -13,8 +13,8 @@
 pub mod numbers;
 
 pub use numbers::{
-    CacheTuning, HomeTuning, LinkTuning, LockTuning, MsiTuning, MulticastTuning, NoticeTuning, PageTuning, PrefetchTuning, SyncTuning,
-    Tuning, WaitTuning, WorkingSetTuning,
+    CacheTuning, HomeTuning, LinkTuning, LockTuning, MsiTuning, MulticastTuning, NoticeTuning, PageTuning,
+    PrefetchTuning, SyncTuning, Tuning, WaitTuning, WorkingSetTuning,
 };
 use std::fmt;
 

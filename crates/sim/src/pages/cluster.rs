@@ -57,8 +57,9 @@ pub struct Outcome {
     pub put: u64,
     /// Messages about diffs that stay with their writers, each request and each reply.
     pub kept_messages: u64,
-    /// Messages to sets of nodes, and how many they are where each member gets one by itself.
+    /// Messages to sets of nodes.
     pub to_sets: u64,
+    /// How many they are where each member gets one by itself.
     pub to_members: u64,
     /// Requests to writers whose diffs, told to a set, did not come in time.
     pub repaired: u64,

@@ -15,12 +15,12 @@
 //! the rest ([`catch_up`](crate::sync::lock::Locks::catch_up)), which is told as of [`Scope::All`]: where it goes on
 //! with everything that this node has to tell, it says that this is not all.
 
-use super::{PageEngine, PageNo};
 use super::kept_diffs::{INTERVAL_STAMP_MAX, Stamp};
 use super::notice_log::{IntervalClock, NoticeLog, NoticeScope};
 use super::piggyback;
 use super::wire::{Entry, Group, Groups, IN_ROWS_MAX, RequiredDiff};
 use super::write_notices::{self, Entries, Knowledge, VectorTime, WhichLog, WriteNotices};
+use super::{PageEngine, PageNo};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
 use crate::sync::{IntervalMark, Scope, lock_batch};
@@ -51,6 +51,10 @@ pub struct IntervalState {
     /// Page tables of an engine in use have a step at acquires.
     has_acquire_step: bool,
     stamps: Stamps,
+    /// There are pages whose diffs travel with locks' tokens.
+    carries_diffs: bool,
+    /// The last interval with a stamp that has closed.
+    closed_stamp: Stamp,
     /// Entries of no interval that name units whose copysets nodes have joined or left, as the last barrier told.
     members: Vec<Entry>,
 }
@@ -82,14 +86,31 @@ impl IntervalState {
             homes_stay: false,
             has_acquire_step: engine.at_acquire().is_some(),
             stamps: Stamps::default(),
+            carries_diffs: engine.tells_sets(),
+            closed_stamp: 0,
             members: Vec::new(),
         }
+    }
+
+    /// Whether there are pages whose diffs travel with locks' tokens.
+    pub fn carries_diffs(&self) -> bool {
+        self.carries_diffs
+    }
+
+    /// The stamp of the last interval that has closed with writes whose diffs stay here.
+    pub fn closed_stamp(&self) -> Stamp {
+        self.closed_stamp
     }
 
     /// The stamp of an interval that closes, later than all that this node has given or heard of.
     pub fn take_stamp(&mut self) -> Stamp {
         self.stamps.last += 1;
         self.stamps.last
+    }
+
+    /// An interval with this stamp has closed.
+    pub fn has_closed_stamp(&mut self, stamp: Stamp) {
+        self.closed_stamp = stamp;
     }
 
     /// The stamp of a diff of the open interval. Where a copy ends before its interval does, others may get the diff
@@ -206,6 +227,7 @@ impl IntervalState {
             let which = self.which(engine);
             self.log(which);
             self.has_acquire_step |= engine.at_acquire().is_some();
+            self.carries_diffs |= engine.tells_sets();
         }
     }
 

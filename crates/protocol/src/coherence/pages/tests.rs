@@ -11,6 +11,7 @@ mod home_queue;
 mod home_twin;
 mod intervals;
 mod kept_diffs;
+mod multicast;
 mod notice_logs;
 mod page_table;
 mod piggyback;

@@ -141,9 +141,7 @@ impl NodeState for Node {
                 let by = self.pages.bystander();
                 multicast::serve::on_asked(&mut self.pages, origin.from.node, body, by, out)
             }
-            (Message::DiffsTold { body }, _) => {
-                multicast::serve::on_told(&mut self.pages, origin.from.node, body, out)
-            }
+            (Message::DiffsTold { body }, _) => multicast::serve::on_told(&mut self.pages, origin.from.node, body, out),
             (Message::Pages { body }, _) => {
                 self.has_answer();
                 serve::on_pages(&mut self.pages, origin.from.node, body, out)

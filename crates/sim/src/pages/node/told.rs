@@ -1,13 +1,13 @@
-//! Messages to sets of nodes. Who is asked is interrupted. For who is told they lie unread until a thread waits for such
-//! messages, or faults, or comes to a barrier.
+//! Messages to sets of nodes. Who is asked is interrupted. For who is told they lie unread until a thread waits for
+//! such messages, or faults, or comes to a barrier.
 
 use super::{Node, Pages};
 use crate::carrier::Incoming;
 use crate::pages::thread::Phase;
+use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::kept_diffs::Ask;
 use comem_protocol::coherence::pages::multicast::serve::{Bystander, repair, send_asks};
 use comem_protocol::coherence::pages::multicast::wire::asked_of;
-use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::node::route::{NodeState, Origin};
 use comem_protocol::outbox::Outbox;

@@ -56,8 +56,7 @@ pub fn leaver_is_asked(ways: Ways) -> Case {
     Case { name: "a leaver is asked", layout: Arc::new(layout), programs: alone(programs) }
 }
 
-/// A counter under a lock goes about among so many nodes, so many times in all: each knows by a flag when it is its
-/// turn, and nothing is written but the counter.
+/// A counter under a lock goes about among so many nodes, so many times in all.
 pub fn counter_goes_about(ways: Ways, nodes: usize, rounds: usize) -> Case {
     let lock = LockId(1);
     let turn = [Op::Lock(lock), Op::Read(0), Op::WriteNext(0), Op::Unlock(lock), Op::Think(20_000)];

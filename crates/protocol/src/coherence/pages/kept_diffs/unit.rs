@@ -96,7 +96,7 @@ impl KeptUnit {
         self.collected |= dropped.is_some() || !self.due.is_empty();
         self.needed.retain(|(_, stamp)| *stamp > floor);
         self.due.clear();
-        self.sets.collect();
+        self.sets.collect(self.has_copy);
         if goes {
             self.drop_copy();
         } else {

@@ -1,5 +1,5 @@
-//! Diffs that are asked of sets of nodes and told to sets: selective multicast as in Brazos (Speight and Bennett, USENIX
-//! Windows NT 1997, sections 3.4 and 3.5), the way of the engine `multicast`.
+//! Diffs that are asked of sets of nodes and told to sets: selective multicast as in Brazos (Speight and Bennett,
+//! USENIX Windows NT 1997, sections 3.4 and 3.5), the way of the engine `multicast`.
 //!
 //! Notices are those of `scope`, and diffs stay with their writers as under `lrc` ([`kept_diffs`](super::kept_diffs)).
 //! What is different is whom a faulting thread asks, and who hears the answer.
@@ -15,8 +15,8 @@
 //!
 //! # Asks and tells
 //!
-//! A unit's *copyset* has the nodes with a copy of it. All nodes agree on it at barriers. A thread that faults on a unit
-//! which the last barrier's notices ended sends one datagram to a set:
+//! A unit's *copyset* has the nodes with a copy of it. All nodes agree on it at barriers. A thread that faults on a
+//! unit which the last barrier's notices ended sends one datagram to a set:
 //!
 //! - *asked* are the writers whose diffs its copy lacks;
 //! - *told* are the other members of the copyset. They hear what the asker wrote itself, which goes with the ask.
@@ -39,8 +39,8 @@
 //! # What comes unasked
 //!
 //! A tell says which intervals of its writer it has, from one stamp up to another. It is kept until the next fault on
-//! its unit. Then it is stored into the copy if that has all from before, and the stamps of bytes decide as always. Only
-//! a unit that no thread can see is patched. A fault that finds everything here sends nothing.
+//! its unit. Then it is stored into the copy if that has all from before, and the stamps of bytes decide as always.
+//! Only a unit that no thread can see is patched. A fault that finds everything here sends nothing.
 //!
 //! An ask also names the writers that are to answer, and those that have told before. A member that has heard it
 //! *expects* these diffs, so it does not ask for them again.

@@ -34,8 +34,8 @@ pub struct Asked {
     pub requests: usize,
     /// Messages to sets.
     pub to_sets: usize,
-    /// Arm the repair timer for these: units by their first pages, and the numbers of their rounds. When it runs out the
-    /// thread calls [`repair`] with each.
+    /// Arm the repair timer for these: units by their first pages, and the numbers of their rounds. When it runs out
+    /// the thread calls [`repair`] with each.
     pub repairs: Vec<(PageNo, u32)>,
 }
 

@@ -18,6 +18,8 @@ pub struct Unasked {
     pub runs: Vec<StampRun>,
     /// The bytes of all runs, one behind the other.
     pub bytes: Vec<u8>,
+    /// They came with a lock's token.
+    pub is_carried: bool,
 }
 
 impl Unasked {
@@ -70,8 +72,9 @@ pub struct SetUnit {
     pub round: u32,
     /// What came unasked was dropped, or is too long: writers are asked point to point.
     pub is_direct: bool,
-    /// The copy has all that was written up to here, whatever its writers' last intervals in it are.
-    pub whole_to: Stamp,
+    /// The copy has all that was written up to here, whatever its writers' last intervals in it are. Where there is
+    /// none, nobody had written the unit up to here, so zeros are one.
+    pub whole_to: Option<Stamp>,
     /// In so many epochs in a row something came that was of no use.
     pub unused: u8,
     /// Something came since the last arrival, and no fault has come since.
@@ -126,11 +129,13 @@ impl SetUnit {
     /// The copy is gone.
     pub fn copy_is_gone(&mut self) {
         self.drop_unasked();
-        self.whole_to = 0;
+        self.whole_to = None;
     }
 
-    /// All nodes drop their diffs of before, and what they know of whom they have told them.
-    pub fn collect(&mut self) {
+    /// All nodes drop their diffs of before, and what they know of whom they have told them. Zeros are no copy any
+    /// more.
+    pub fn collect(&mut self, has_copy: bool) {
+        self.whole_to = self.whole_to.filter(|_| has_copy);
         self.drop_unasked();
         self.told.clear();
         self.expected.clear();

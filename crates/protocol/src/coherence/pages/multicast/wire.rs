@@ -6,8 +6,8 @@
 //! | diffs told (free, to a set) | of each unit: first page, kind u8 (0 diffs, 1 collected, 2 freed, 3 too long), and diffs if it has any |
 //!
 //! - *A set*: the number of members, then each as its distance from the one before.
-//! - *Diffs*: the stamp after which they are all, the stamp up to which they are; the number of runs; of each its distance
-//!   from the one before, length and stamp; then the runs' bytes.
+//! - *Diffs*: the stamp after which they are all, the stamp up to which they are; the number of runs; of each its
+//!   distance from the one before, length and stamp; then the runs' bytes.
 //!
 //! Writers that are not among the asked have told before, or are to answer somebody else. Numbers take few bytes
 //! ([`Put::put_var`]).
@@ -57,7 +57,7 @@ impl ToldDiffs<'_> {
     /// The same, to be kept, of this writer.
     pub fn unasked(self, writer: NodeId) -> Unasked {
         let covers = std::iter::once((writer, self.through)).collect();
-        Unasked { since: self.since, covers, runs: self.runs, bytes: self.bytes.to_vec() }
+        Unasked { since: self.since, covers, runs: self.runs, bytes: self.bytes.to_vec(), is_carried: false }
     }
 }
 

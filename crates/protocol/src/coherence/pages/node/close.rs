@@ -98,6 +98,7 @@ pub fn close_tables<E: NodeEffects>(
     let stamp = if keeps { intervals.take_stamp() } else { 0 };
     intervals.close(notices.map(|notices| groups(node.me(), intervals, stamp, notices)));
     if keeps {
+        intervals.has_closed_stamp(stamp);
         node.stamps_closed(stamp);
     }
     each_table(node, idle.iter(), |node, parts| {

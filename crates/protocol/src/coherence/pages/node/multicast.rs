@@ -4,8 +4,11 @@
 use super::NodeEffects;
 use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::IntervalState;
+use crate::coherence::pages::multicast::carry;
+use crate::coherence::pages::serve::{Listing, PageState};
 use crate::coherence::pages::wire::Entry;
 use crate::ids::NodeId;
+use crate::wire::bytes::WireError;
 use std::ops::Range;
 
 /// Behind what a node says at a barrier: the copysets that it joins, and those that it leaves.
@@ -19,8 +22,8 @@ pub fn say_members(node: &mut impl NodeEffects, intervals: &IntervalState, notic
     }
 }
 
-/// A barrier has opened: takes in what all nodes said of copysets. Writers that hold copies are members; then some join,
-/// and then some leave, in the same order on each node.
+/// A barrier has opened: takes in what all nodes said of copysets. Writers that hold copies are members; then some
+/// join, and then some leave, in the same order on each node.
 pub fn hear_members(node: &mut impl NodeEffects, intervals: &mut IntervalState, entries: &[(Entry, bool)]) {
     let mut said = intervals.take_members();
     node.barrier_stamp(intervals.barrier_stamp());
@@ -39,15 +42,87 @@ pub fn hear_members(node: &mut impl NodeEffects, intervals: &mut IntervalState, 
 }
 
 fn note(node: &mut impl NodeEffects, run: &Range<PageNo>, member: NodeId, joins: bool) {
+    each_part(node, run, |node, part| {
+        node.step(part.start, |table, cx| table.note_member(cx.me, part, member, joins));
+    });
+}
+
+/// Calls `f` with the parts of a run in each table, of which those come into being that do not exist.
+fn each_part<E: NodeEffects>(node: &mut E, run: &Range<PageNo>, mut f: impl FnMut(&mut E, &Range<PageNo>)) {
     let mut at = run.start;
     while at < run.end {
         match node.kept_table_around(at) {
             Ok(table) => {
                 let part = at..table.end.min(run.end);
-                node.step(at, |table, cx| table.note_member(cx.me, &part, member, joins));
+                f(node, &part);
                 at = part.end;
             }
             Err(next) => at = next.unwrap_or(run.end),
         }
     }
+}
+
+/// A lock's token leaves with these notices: appends the diffs of what they tell of.
+pub fn attach_diffs(node: &mut impl NodeEffects, intervals: &IntervalState, told: &[u8], out: &mut Vec<u8>) {
+    let most = node.pages().tuning().multicast.carried_bytes_max;
+    let runs = if most > 0 { carry::kept_pages(told) } else { Vec::new() };
+    if runs.is_empty() {
+        return;
+    }
+    let (since, start) = (intervals.barrier_stamp(), out.len());
+    carry::begin(out, since);
+    let (empty, mut units) = (out.len(), 0);
+    for run in &runs {
+        each_part(node, run, |node, part| {
+            let Some((_, unit_pages)) = node.units_from(part.start) else { return };
+            let closed = intervals.closed_stamp();
+            node.step(part.start, |table, cx| {
+                for page in part.clone().step_by(unit_pages as usize).take(carry::CARRIED_UNITS_MAX - units) {
+                    let left = most.saturating_sub(out.len() - start);
+                    table.carry(cx, page, (since, closed), left, out);
+                    units += 1;
+                }
+            });
+        });
+    }
+    if out.len() == empty {
+        out.truncate(start);
+    }
+}
+
+/// A lock's token has come: copies of what these entries name, if they are complete, have all up to the last barrier.
+/// To be called before the entries are taken note of.
+pub fn note_whole<'a, E: NodeEffects>(
+    node: &mut E,
+    intervals: &IntervalState,
+    entries: impl Iterator<Item = &'a Entry>,
+) {
+    let (me, barrier) = (node.me(), intervals.barrier_stamp());
+    for entry in entries.filter(|entry| entry.writer != me) {
+        for group in entry.groups.iter().filter(|group| group.home == entry.writer && group.serial > 0) {
+            for (run, _) in &group.runs {
+                each_part(node, run, |node, part| {
+                    node.step(part.start, |table, _| table.note_whole(part, barrier));
+                });
+            }
+        }
+    }
+}
+
+/// Takes in what a token carries, behind its notices.
+///
+/// # Errors
+/// When no node would have sent it: then nothing has happened.
+pub fn take_diffs(node: &mut impl NodeEffects, carried: &[u8]) -> Result<(), WireError> {
+    const WRONG: WireError = WireError::BadValue("diffs with a token");
+    let units = carry::parse(carried)?;
+    for (page, diffs) in &units {
+        let end = diffs.runs.last().map_or(0, |run| run.end.into());
+        let checked = node.step(*page, |table, _| table.check_answer(*page, end, false));
+        checked.unwrap_or(Ok(())).map_err(|_| WRONG)?;
+    }
+    for (page, diffs) in units {
+        node.listed_step((page, Listing::Mapped), |table, cx| table.take_unasked(cx, page, diffs));
+    }
+    Ok(())
 }

@@ -4,10 +4,11 @@ use super::close::{CloseReason, close_interval};
 use super::diffs::DiffBatch;
 use super::invalidate::invalidate_copies;
 use super::kept_diffs::{collect, note_written};
-use super::multicast::{hear_members, say_members};
+use super::multicast::{attach_diffs, hear_members, note_whole, say_members, take_diffs};
 use super::{Failure, NodeEffects, each_table};
 use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::IntervalState;
+use crate::coherence::pages::multicast::carry;
 use crate::coherence::pages::piggyback;
 use crate::coherence::pages::serve::{self, Listing, PageState};
 use crate::coherence::pages::wire::Entry;
@@ -31,6 +32,10 @@ pub fn release(
     }
     let ((seen, wishes), at) = (piggyback::split_request(knowledge), out.len());
     intervals.encode_notices((scope, released), seen, out);
+    if intervals.carries_diffs() && matches!(scope, Scope::Lock(_)) && node.has_room_to_carry(out.len()) {
+        let told = out[at..].to_vec();
+        attach_diffs(node, intervals, &told, out);
+    }
     if let Some(wishes) = wishes.filter(|_| node.has_room_to_carry(out.len())) {
         let (me, told) = (node.me(), out[at..].to_vec());
         let needs = node.needs(|needs| needs.at(me));
@@ -51,6 +56,9 @@ pub fn acquire(node: &mut impl NodeEffects, intervals: &mut IntervalState, scope
         let groups = entries.iter().flat_map(|entry| &entry.groups);
         groups.flat_map(|group| &group.runs).for_each(|(run, _)| stash.void(run));
     });
+    if intervals.carries_diffs() {
+        note_whole(node, intervals, entries.iter().map(|entry| &**entry));
+    }
     note_written(node, entries.iter().map(|entry| &**entry));
     if Rule::AcquiresEndCopies.on() {
         invalidate_copies(node, intervals, entries.iter().map(|entry| &**entry), false);
@@ -58,6 +66,9 @@ pub fn acquire(node: &mut impl NodeEffects, intervals: &mut IntervalState, scope
     // A node that has arrived has said which copies it holds, and a home may migrate to one. The barrier takes the step.
     if !intervals.has_arrived() {
         take_acquire_steps(node, intervals);
+    }
+    if let Some(Err(error)) = carry::carried(payload).map(|diffs| take_diffs(node, diffs)) {
+        node.fails(Failure::Carried(error));
     }
     if let Some(carried) = carried {
         let mut homes = Vec::new();

@@ -97,10 +97,11 @@ impl PageTable {
         let pages = self.units.layout.unit_pages;
         let ask = |wants| Ask { page, pages, wants };
         self.units[unit].state.begin_fetch(access == Access::Write);
+        let zeros = self.begins_with_zeros(unit);
         let Some(kept) = &mut self.kept else { return Vec::new() };
         let (floor, this) = (kept.floor, kept.unit(unit));
         this.awaited.clear();
-        if !this.has_copy && this.is_written() && manager != cx.me {
+        if !this.has_copy && this.is_written() && manager != cx.me && !zeros {
             this.awaited.push((manager, 0));
             return vec![(manager, ask(Wants::Base))];
         }

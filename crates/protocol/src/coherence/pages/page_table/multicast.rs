@@ -6,6 +6,7 @@ use crate::coherence::Misbehaved;
 use crate::coherence::node_set::NodeSet;
 use crate::coherence::pages::kept_diffs::unit::{KeptUnit, raise_version, version_of};
 use crate::coherence::pages::kept_diffs::{Ask, Stamp, Wants};
+use crate::coherence::pages::multicast::carry::put_unit;
 use crate::coherence::pages::multicast::serve::{Bystander, ComposedAsks};
 use crate::coherence::pages::multicast::unit::Unasked;
 use crate::coherence::pages::multicast::wire::{
@@ -34,7 +35,7 @@ fn told_bytes(of: &KeptUnit, since: Stamp) -> usize {
 
 /// Whether a copy has all that `writer` wrote up to this stamp.
 fn reaches(of: &KeptUnit, floor: Stamp, writer: NodeId, stamp: Stamp) -> bool {
-    version_of(&of.had, writer).max(floor).max(of.sets.whole_to) >= stamp
+    version_of(&of.had, writer).max(floor).max(of.sets.whole_to.unwrap_or(0)) >= stamp
 }
 
 impl PageTable {
@@ -96,7 +97,8 @@ impl PageTable {
         for diffs in unasked {
             patch(&mut of.stamps, cx.memory, &pages, (&diffs.runs, &diffs.bytes));
             for (writer, through) in diffs.covers.iter().filter(|(writer, _)| *writer != cx.me) {
-                if reaches(of, floor, *writer, diffs.since) || !Rule::ToldDiffsLeaveNoGap.on() {
+                let rule = if diffs.is_carried { Rule::CarriedDiffsLeaveNoGap } else { Rule::ToldDiffsLeaveNoGap };
+                if reaches(of, floor, *writer, diffs.since) || !rule.on() {
                     raise_version(&mut of.had, *writer, *through);
                 }
             }
@@ -236,7 +238,9 @@ impl PageTable {
         if !diffs.covers.iter().any(is_new) && Rule::DuplicatesPatchOnce.on() {
             return;
         }
-        if let [(writer, through)] = diffs.covers[..] {
+        if let [(writer, through)] = diffs.covers[..]
+            && !diffs.is_carried
+        {
             raise_version(&mut of.sets.heard, writer, through);
         }
         if Rule::ToldDiffsAreAboveTheFloor.on() {
@@ -245,13 +249,14 @@ impl PageTable {
         if !Rule::DuplicatesPatchOnce.on() && of.has_copy {
             patch(&mut of.stamps, cx.memory, &pages, (&diffs.runs, &diffs.bytes));
         }
+        let is_carried = diffs.is_carried;
         of.sets.unasked.push(diffs);
         if fetching && of.has_copy {
             self.use_unasked(cx, unit);
             return self.look_what_is_awaited(cx, unit);
         }
         cx.tally.diffs_indirect += 1;
-        of.sets.came = true;
+        of.sets.came |= !is_carried;
         if of.sets.unasked_bytes() > most {
             of.sets.drop_unasked();
         }
@@ -294,6 +299,74 @@ impl PageTable {
         if self.awaits_diffs_of(unit, from) {
             self.finish_ask(cx, unit);
         }
+    }
+
+    // ---- diffs with a lock's token
+
+    /// A token tells that these pages were written. Copies that lack nothing have all up to the last barrier, which
+    /// told of all that was written up to this stamp.
+    pub fn note_whole(&mut self, pages: &Range<PageNo>, barrier: Stamp) {
+        if self.freed || self.sets.is_none() {
+            return;
+        }
+        for unit in self.units.within(pages) {
+            let Some(kept) = &mut self.kept else { return };
+            let (floor, of) = (kept.floor, kept.unit(unit));
+            let is_whole = if of.has_copy { of.is_complete(floor) } else { !of.is_written() };
+            if is_whole {
+                of.sets.whole_to = of.sets.whole_to.max(Some(barrier));
+            }
+        }
+    }
+
+    /// Whether a copy of a unit that somebody has written may begin with zeros all the same.
+    pub(super) fn begins_with_zeros(&self, unit: usize) -> bool {
+        let of = self.kept.as_ref().and_then(|kept| kept.units[unit].as_deref());
+        of.is_some_and(|of| !of.has_copy && of.sets.whole_to.is_some())
+    }
+
+    /// Appends what this node's copy has of a unit, as it was released, of what was written after `since`, in `most`
+    /// bytes at most. All this node's intervals up to `closed` are in.
+    pub fn carry(
+        &mut self,
+        cx: &mut Context<'_>,
+        page: PageNo,
+        (since, closed): (Stamp, Stamp),
+        most: usize,
+        out: &mut Vec<u8>,
+    ) {
+        let unit = self.units.index(page);
+        let pages = self.units.pages_of(unit);
+        if self.freed || self.sets.is_none() {
+            return;
+        }
+        let has_copy = self.kept.as_ref().is_some_and(|kept| kept.units[unit].as_ref().is_some_and(|of| of.has_copy));
+        if !has_copy {
+            return;
+        }
+        if self.units[unit].state.is_absent() {
+            // What came and was not used goes on.
+            self.use_unasked(cx, unit);
+        }
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        if !Rule::CarriedDiffsAreReleased.on() || !cx.memory.copy_twin(pages.clone(), &mut bytes) {
+            cx.memory.copy_out(pages.clone(), &mut bytes);
+        }
+        if let Some(kept) = &mut self.kept {
+            let of = kept.unit(unit);
+            let mut covers = of.had.clone();
+            raise_version(&mut covers, cx.me, closed);
+            covers.retain(|(_, stamp)| *stamp > since);
+            let runs = of.stamps.runs().iter().filter(|run| run.stamp > since);
+            let runs = runs.map(|run| (*run, &bytes[run.start as usize..run.end as usize]));
+            let at = out.len();
+            put_unit(out, pages.start, &covers, runs);
+            if out.len() - at > most || covers.is_empty() {
+                out.truncate(at);
+            }
+        }
+        self.bytes = bytes;
     }
 
     // ---- copysets

@@ -1,0 +1,297 @@
+//! Units whose diffs are told to sets: the table's transitions, and what others may ask and tell.
+
+use super::*;
+use crate::coherence::node_set::NodeSet;
+use crate::coherence::pages::home_queue::HomeQueue;
+use crate::coherence::pages::intervals::{IntervalState, RequiredDiffs};
+use crate::coherence::pages::kept_diffs::runs::StampRun;
+use crate::coherence::pages::kept_diffs::{Ask, Stamp, Wants};
+use crate::coherence::pages::multicast::serve::{Asked, Bystander, on_asked, on_told, repair, repair_wait, send_asks};
+use crate::coherence::pages::multicast::wire::*;
+use crate::coherence::pages::serve::{Listing, PageState};
+use crate::coherence::pages::wire::Groups;
+use crate::coherence::pages::write_notices::add_notice;
+use crate::outbox::Target;
+use crate::time::Span;
+use crate::tuning::{MulticastTuning, Tuning};
+use crate::wire::message::types;
+
+const THIRD: NodeId = NodeId(3);
+
+/// All intervals up to 100 have closed, and the last barrier told of those up to 50.
+const BY: Bystander = Bystander { me: ME, nodes: 5, closed: 100, barrier: 50 };
+
+/// A node with one table of four pages, of which the last was freed.
+struct Sets(Bench);
+
+impl PageState for Sets {
+    fn tuning(&self) -> &Tuning {
+        &Tuning::DEFAULT
+    }
+    fn listed_chunk<R>(
+        &mut self,
+        (page, _): (PageNo, Listing),
+        out: &mut Outbox,
+        step: impl FnOnce(&mut PageTable, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        self.0.chunk_with(page, out, step)
+    }
+    fn home_queue<R>(&mut self, _: impl FnOnce(&mut HomeQueue) -> R) -> R {
+        unreachable!("no page here has a home")
+    }
+    fn is_freed(&mut self, page: PageNo) -> bool {
+        page == 3
+    }
+}
+
+/// The copyset of page 0 has these nodes.
+fn sets(members: &[NodeId]) -> Sets {
+    let mut sets = Sets(Bench::with_shape(ME, true, |layout| layout.engine = PageEngine::Multicast));
+    for node in members {
+        sets.0.step(|table, _, _| table.note_member(ME, &(0..1), *node, true));
+    }
+    sets
+}
+
+/// What a message to a set has in it: its type, who is asked, who is told, and its body.
+type Sent = (crate::wire::header::MsgType, NodeSet, NodeSet, Vec<u8>);
+
+fn sent(out: &Outbox) -> Vec<Sent> {
+    let to_set = |send: &crate::outbox::Send| match send.target {
+        Target::Set(id) => {
+            let audience = out.audience(id).clone();
+            Some((send.ty, audience.asked, audience.told, out.body(send).to_vec()))
+        }
+        _ => None,
+    };
+    out.sends().iter().filter_map(to_set).collect()
+}
+
+fn nodes(nodes: &[NodeId]) -> NodeSet {
+    nodes.iter().copied().collect()
+}
+
+impl Sets {
+    fn note(&mut self, writer: NodeId, stamp: Stamp) {
+        self.0.step(|table, _, _| table.note_written(&(0..1), writer, stamp));
+        self.0.invalidate(0..1);
+    }
+
+    /// A fault on page 0, and what goes out for it.
+    fn faults(&mut self) -> (Fault, Asked, Outbox) {
+        let (fault, mut out) = (self.0.fault(0, Access::Read), Outbox::new());
+        let asked = match &fault {
+            Fault::Ask(asks) => send_asks(self, asks, BY, &mut out),
+            _ => Asked::default(),
+        };
+        (fault, asked, out)
+    }
+
+    fn told(&mut self, from: NodeId, stamps: (Stamp, Stamp), bytes: &[u8]) -> Result<Outbox, String> {
+        let (mut body, mut out) = (Vec::new(), Outbox::new());
+        let run = StampRun { start: 8, end: 8 + bytes.len() as u32, stamp: stamps.1 };
+        put_told(&mut body, 0, stamps, [(run, bytes)].into_iter().filter(|_| !bytes.is_empty()));
+        self.0.memory.calls.clear();
+        on_told(self, from, &body, &mut out).map(|()| out).map_err(|e| e.to_string())
+    }
+
+    fn asked(
+        &mut self,
+        from: NodeId,
+        page: PageNo,
+        sets: (&[NodeId], &[NodeId]),
+        writers: &[AskedWriter],
+    ) -> Result<Vec<Sent>, String> {
+        let (mut body, mut out) = (Vec::new(), Outbox::new());
+        put_set_ask(&mut body, (&nodes(sets.0), &nodes(sets.1)), page, writers, false);
+        on_asked(self, from, &body, BY, &mut out).map(|()| sent(&out)).map_err(|e| e.to_string())
+    }
+
+    fn is_here(&self) -> bool {
+        self.0.table.unit(0).is_here()
+    }
+
+    fn patches(&self) -> Vec<&str> {
+        self.0.memory.calls.iter().filter(|call| call.starts_with("patch")).map(String::as_str).collect()
+    }
+
+    /// Node `ME` has used page 0.
+    fn used(members: &[NodeId]) -> Sets {
+        let mut sets = sets(members);
+        assert_eq!(sets.0.fault(0, Access::Read), Fault::Mapped);
+        sets
+    }
+}
+
+fn writer(node: NodeId, since: Stamp, need: Stamp) -> AskedWriter {
+    AskedWriter { node, since, need }
+}
+
+#[test]
+fn a_fault_asks_the_writers_in_one_message_and_waits_for_what_they_tell() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.note(OTHER, 5);
+    sets.note(THIRD, 7);
+    let (_, asked, out) = sets.faults();
+    assert_eq!((asked.requests, asked.to_sets, asked.repairs), (0, 1, vec![(0, 1)]));
+    let [(types::DIFFS_ASKED, to, told, body)] = &sent(&out)[..] else { panic!("{:?}", out.sends()) };
+    assert_eq!((to, told), (&nodes(&[OTHER, THIRD]), &nodes(&[])), "nobody has anything to hear but the asked");
+    assert_eq!(SetAsk::parse(body).unwrap().writers, [writer(OTHER, 0, 5), writer(THIRD, 0, 7)]);
+    sets.told(OTHER, (0, 9), b"new").unwrap();
+    assert!(!sets.is_here() && sets.patches() == ["patch 8 with [110, 101, 119] 0..1"]);
+    sets.told(THIRD, (0, 7), b"old!").unwrap();
+    assert!(sets.is_here() && sets.patches() == ["patch 11 with [33] 0..1"], "older bytes overwrite no newer ones");
+    sets.told(THIRD, (0, 7), b"old!").unwrap();
+    assert!(sets.patches().is_empty(), "what comes again stores nothing");
+}
+
+#[test]
+fn what_came_unasked_needs_no_message() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.told(OTHER, (0, 5), b"one").unwrap();
+    assert!(sets.patches().is_empty() && sets.is_here(), "a thread may be looking");
+    sets.note(OTHER, 5);
+    assert_eq!(sets.faults().0, Fault::Mapped);
+    assert_eq!(sets.patches(), ["patch 8 with [111, 110, 101] 0..1"]);
+    // One that lacks something before it is patched, and asked for all the same.
+    sets.note(OTHER, 9);
+    sets.told(OTHER, (7, 9), b"two").unwrap();
+    let (_, asked, _) = sets.faults();
+    assert_eq!((asked.requests, asked.to_sets), (0, 1));
+}
+
+#[test]
+fn what_others_have_asked_for_is_expected_and_not_asked_for_again() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD, NodeId(4)]);
+    let asks = [writer(THIRD, 0, 7), writer(NodeId(4), 0, 8)];
+    assert_eq!(sets.asked(OTHER, 0, (&[THIRD], &[ME, NodeId(4)]), &asks).unwrap(), []);
+    sets.note(THIRD, 7);
+    sets.note(NodeId(4), 8);
+    let (_, asked, _) = sets.faults();
+    assert_eq!((asked.requests, asked.to_sets, &asked.repairs[..]), (0, 0, &[(0, 1)][..]));
+    // The timer asks for what does not come.
+    sets.told(THIRD, (0, 7), b"").unwrap();
+    let mut out = Outbox::new();
+    assert_eq!(repair(&mut sets, (0, 2), &mut out), 0, "of another round");
+    assert_eq!(repair(&mut sets, (0, 1), &mut out), 1);
+    assert!(matches!(out.sends()[0].target, Target::Request { node: NodeId(4), .. }));
+    assert_eq!(repair(&mut sets, (0, 1), &mut out), 0, "the answer to that comes for sure");
+}
+
+#[test]
+fn a_writer_tells_the_whole_set_once_and_is_silent_to_those_in_it() {
+    let mut sets = sets(&[OTHER, THIRD]);
+    assert_eq!(sets.0.fault(0, Access::Write), Fault::Mapped);
+    let first = sets.asked(OTHER, 0, (&[ME], &[THIRD]), &[writer(ME, 0, 40)]).unwrap();
+    let [(types::DIFFS_TOLD, asked, told, _)] = &first[..] else { panic!("{first:?}") };
+    assert_eq!((asked, told), (&nodes(&[]), &nodes(&[OTHER, THIRD])));
+    assert_eq!(sets.asked(THIRD, 0, (&[ME], &[OTHER]), &[writer(ME, 0, 40)]).unwrap(), [], "it is on its way");
+    assert_eq!(sets.asked(NodeId(4), 0, (&[ME], &[]), &[writer(ME, 0, 40)]).unwrap().len(), 1, "it was not told");
+}
+
+#[test]
+fn what_only_a_lock_told_goes_point_to_point_and_so_does_a_pair() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.note(OTHER, 60);
+    let (fault, asked, _) = sets.faults();
+    assert_eq!((asked.requests, asked.to_sets, asked.repairs), (1, 0, vec![]));
+    let wants = Wants::Diffs { since: 0, need: 60 };
+    assert_eq!(fault, Fault::Ask(vec![(OTHER, Ask { page: 0, pages: 1, wants })]));
+    let mut pair = Sets::used(&[ME, OTHER]);
+    pair.note(OTHER, 6);
+    let (_, asked, _) = pair.faults();
+    assert_eq!((asked.requests, asked.to_sets, asked.repairs), (1, 0, vec![]));
+}
+
+#[test]
+fn asks_and_tells_that_no_correct_node_would_send_are_refused_and_change_nothing() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    let mut refused = |from, page, to: (&[NodeId], &[NodeId]), writers: &[AskedWriter]| {
+        sets.asked(from, page, to, writers).err().unwrap_or_default()
+    };
+    assert!(refused(OTHER, 0, (&[ME], &[]), &[writer(ME, 0, 101)]).contains("has not closed"));
+    assert!(refused(OTHER, 0, (&[ME], &[NodeId(7)]), &[writer(ME, 0, 4)]).contains("whom the job has not"));
+    assert!(refused(OTHER, 0, (&[ME], &[OTHER]), &[writer(ME, 0, 4)]).contains("it is itself"));
+    assert!(refused(OTHER, 0, (&[ME], &[]), &[writer(ME, 4, 4)]).contains("makes no sense"));
+    assert_eq!(refused(OTHER, 9, (&[ME], &[]), &[writer(ME, 0, 4)]), "", "its region may not be known yet");
+    // What is for others is nobody's mistake: the network has brought it here.
+    assert_eq!(sets.asked(OTHER, 0, (&[THIRD], &[]), &[writer(THIRD, 0, 4)]), Ok(vec![]));
+    let mut body = Vec::new();
+    let at = PAGE_BYTES as u32 - 1;
+    put_told(&mut body, 0, (0, 4), [(StampRun { start: at, end: at + 2, stamp: 4 }, &b"no"[..])].into_iter());
+    let error = on_told(&mut sets, OTHER, &body, &mut Outbox::new()).unwrap_err().to_string();
+    assert!(error.contains("leaves its unit"), "{error}");
+    let mut other = Sets(Bench::with_shape(ME, true, |layout| layout.engine = PageEngine::Lrc));
+    let error = other.asked(OTHER, 0, (&[ME], &[]), &[writer(ME, 0, 4)]).unwrap_err();
+    assert!(error.contains("not told to sets"), "{error}");
+}
+
+#[test]
+fn an_ask_for_freed_memory_is_told_so() {
+    let mut sets = Sets::used(&[ME, OTHER]);
+    let told = sets.asked(OTHER, 3, (&[ME], &[THIRD]), &[writer(ME, 0, 4)]).unwrap();
+    let [(types::DIFFS_TOLD, _, to, body)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((to, take_told(body).unwrap()), (&nodes(&[OTHER]), vec![(3, ToldUnit::Freed)]));
+}
+
+#[test]
+fn what_is_too_long_for_a_datagram_is_asked_for_point_to_point() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.note(OTHER, 5);
+    assert_eq!(sets.faults().1.to_sets, 1);
+    let (mut body, mut out) = (Vec::new(), Outbox::new());
+    put_too_long(&mut body, 0);
+    on_told(&mut sets, OTHER, &body, &mut out).unwrap();
+    assert!(!sets.0.table.unit(0).is_fetching(), "whoever waits asks again");
+    let (_, asked, _) = sets.faults();
+    assert_eq!((asked.requests, asked.to_sets), (1, 0));
+}
+
+#[test]
+fn who_is_told_what_is_of_no_use_leaves_and_the_last_member_stays() {
+    let mut sets = Sets::used(&[ME, OTHER]);
+    let (mut joins, mut leaves) = (Vec::new(), Vec::new());
+    sets.0.step(|table, cx, _| table.change_members(cx, &mut joins, &mut leaves));
+    for stamp in 1..5 {
+        assert_eq!((&joins[..], &leaves[..]), (&[][..], &[][..]), "after {stamp} tells");
+        sets.told(OTHER, (stamp - 1, stamp), b"x").unwrap();
+        sets.0.step(|table, cx, _| table.change_members(cx, &mut joins, &mut leaves));
+    }
+    assert_eq!((&joins[..], &leaves[..]), (&[][..], &[0..1][..]));
+    for (node, left) in [(ME, &[OTHER][..]), (OTHER, &[OTHER][..])] {
+        sets.0.step(|table, _, _| table.note_member(ME, &(0..1), node, false));
+        assert_eq!(sets.0.table.members(0), nodes(left), "the last member stays");
+    }
+    // It uses the page again: what it was told and did not keep comes point to point, and it joins.
+    sets.note(OTHER, 9);
+    let (_, asked, _) = sets.faults();
+    assert_eq!((asked.requests, asked.to_sets), (1, 0));
+    leaves.clear();
+    sets.0.step(|table, cx, _| table.change_members(cx, &mut joins, &mut leaves));
+    assert_eq!((&joins[..], &leaves[..]), (&[0..1][..], &[][..]));
+}
+
+#[test]
+fn joins_and_leaves_ride_on_arrivals() {
+    let mut state = IntervalState::new(OTHER, PageEngine::Multicast);
+    let mut groups = Groups::new();
+    add_notice(&mut groups, OTHER, || 40, 0..1, true);
+    state.close([groups, Groups::new()]);
+    let mut said = Vec::new();
+    state.arrive(&mut said);
+    state.announce_members(&[2..4], &[7..8, 9..12], &mut said);
+    let mut heard = IntervalState::new(ME, PageEngine::Multicast);
+    let told = heard.open(&said, &mut RequiredDiffs::default()).unwrap();
+    assert_eq!((told.len(), heard.homes_stay(), heard.barrier_stamp()), (1, false, 40));
+    let members = heard.take_members();
+    assert_eq!(members.len(), 1);
+    assert_eq!(members[0].writer, OTHER);
+    assert_eq!(members[0].groups[0].runs[..], [(2..4, true), (7..8, false), (9..12, false)]);
+    assert_eq!(heard.take_members(), []);
+}
+
+#[test]
+fn the_timer_waits_four_round_trips_and_two_milliseconds_at_least() {
+    let wait = |us| repair_wait(&MulticastTuning::DEFAULT, Span::from_us(us)).as_us();
+    assert_eq!((wait(50), wait(500), wait(10_000)), (2_000, 2_000, 40_000));
+}
