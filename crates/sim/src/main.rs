@@ -35,11 +35,11 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --loss PERCENT     short for --faults drop=PERCENT%,dup=10%,reorder=10%
   --faults SPEC      the network's faults, as for comem run (default: drop=20%,dup=10%,reorder=10%)
   --messages         whole messages over a network that only reorders, without the link
-  --pages            the engines for pages: --engine hlrc, scope, lrc, mixed (regions under the first two in one job) or
-                     msi (default: each of the five), --program mixed, migratory, sor, producer, same-lock, second-lock,
-                     lock-wrc, chain, wavering, wide-release, wide-acquire, semaphores, readers, conditions, reductions,
-                     meetings or relay, with nodes as the seed chooses; under msi: mixed, hot, counters, spans, spins,
-                     evictions or a litmus program
+  --pages            the engines for pages: --engine hlrc, scope, lrc, multicast, mixed (regions under the first two in
+                     one job) or msi (default: each of the six), --program mixed, migratory, sor, producer, same-lock,
+                     second-lock, lock-wrc, chain, wavering, wide-release, wide-acquire, semaphores, readers,
+                     conditions, reductions, meetings or relay, with nodes as the seed chooses; under msi: mixed, hot,
+                     counters, spans, spins, evictions or a litmus program
   --memory KIND      of pages under hlrc and scope: noted (the kernel notes first writes) or faults (first writes
                      fault); default: each
   --delays N         of pages under hlrc and scope: all orders of events with up to N delays, of small programs, in place of the

@@ -191,7 +191,7 @@ tuning! {
         /// After so many epochs in a row with diffs that were of no use a node leaves a copyset.
         leave_after: u8 = 4, in 1..250;
         /// Diffs of more bytes are asked for point to point.
-        told_bytes_max: usize = 16_384, in 64..65536;
+        told_bytes_max: usize = 16_384, in 64..32768;
         /// Of each unit so many times its bytes are kept that came unasked.
         unasked_units_max: usize = 2, in 1..64;
         /// Most bytes of diffs that travel with a lock's token; 0: none do.

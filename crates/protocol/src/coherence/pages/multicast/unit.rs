@@ -126,9 +126,10 @@ impl SetUnit {
         self.unasked.clear();
     }
 
-    /// The copy is gone.
+    /// The copy is gone, and with it what writers have told this node.
     pub fn copy_is_gone(&mut self) {
         self.drop_unasked();
+        self.is_direct = true;
         self.whole_to = None;
     }
 
@@ -142,11 +143,13 @@ impl SetUnit {
         self.heard.clear();
     }
 
-    /// A fault has begun to complete the copy.
-    pub fn begin_round(&mut self) {
+    /// The copy begins to be completed, for a thread that has faulted or not.
+    pub fn begin_round(&mut self, faulted: bool) {
         self.round = self.round.wrapping_add(1);
         self.certain.clear();
-        (self.unused, self.came, self.used) = (0, false, true);
+        if faulted {
+            (self.unused, self.came, self.used) = (0, false, true);
+        }
     }
 
     /// The copy is complete.

@@ -2,9 +2,11 @@
 //!
 //! | message | body |
 //! |---|---|
-//! | diffs asked (free, to a set) | the asked, the told; first page; the number of writers, and of each node, last stamp that the copy has, stamp that it needs; own u8 (0 or 1), and what the asker wrote if it is 1 |
-//! | diffs told (free, to a set) | of each unit: first page, kind u8 (0 diffs, 1 collected, 2 freed, 3 too long), and diffs if it has any |
+//! | diffs asked (free, to a set) | the asked, the told; first page; writers; own u8 (0 or 1), and diffs of the asker if 1 |
+//! | diffs told (free, to a set) | of each unit: first page, kind u8, and diffs if it has any |
 //!
+//! - *Kinds*: 0 diffs, 1 collected, 2 freed, 3 too long.
+//! - *Writers*: their number, and of each node, last stamp that the copy has, stamp that it needs.
 //! - *A set*: the number of members, then each as its distance from the one before.
 //! - *Diffs*: the stamp after which they are all, the stamp up to which they are; the number of runs; of each its
 //!   distance from the one before, length and stamp; then the runs' bytes.

@@ -73,15 +73,15 @@ impl PageTable {
 
     // ---- a thread that has faulted
 
-    /// A fault begins to complete a copy: what came unasked is stored into it.
+    /// A copy begins to be completed: what came unasked is stored into it.
     pub(super) fn begin_round(&mut self, cx: &mut Context<'_>, unit: usize) {
         if self.sets.is_none() {
             return;
         }
         if let Some(kept) = &mut self.kept {
-            let sets = &mut kept.unit(unit).sets;
-            cx.tally.diffs_indirect_used += sets.unasked.len() as u64;
-            sets.begin_round();
+            let of = kept.unit(unit);
+            cx.tally.diffs_indirect_used += of.sets.unasked.len() as u64;
+            of.sets.begin_round(!of.quiet);
         }
         self.list_for_arrival(unit);
         self.use_unasked(cx, unit);

@@ -6,7 +6,9 @@ use crate::coherence::pages::home_queue::HomeQueue;
 use crate::coherence::pages::intervals::{IntervalState, RequiredDiffs};
 use crate::coherence::pages::kept_diffs::runs::StampRun;
 use crate::coherence::pages::kept_diffs::{Ask, Stamp, Wants};
+use crate::coherence::pages::multicast::carry;
 use crate::coherence::pages::multicast::serve::{Asked, Bystander, on_asked, on_told, repair, repair_wait, send_asks};
+use crate::coherence::pages::multicast::unit::Unasked;
 use crate::coherence::pages::multicast::wire::*;
 use crate::coherence::pages::serve::{Listing, PageState};
 use crate::coherence::pages::wire::Groups;
@@ -294,4 +296,65 @@ fn joins_and_leaves_ride_on_arrivals() {
 fn the_timer_waits_four_round_trips_and_two_milliseconds_at_least() {
     let wait = |us| repair_wait(&MulticastTuning::DEFAULT, Span::from_us(us)).as_us();
     assert_eq!((wait(50), wait(500), wait(10_000)), (2_000, 2_000, 40_000));
+}
+
+/// Two bytes of the node `OTHER`, from its interval 60, which a token carries.
+fn carried() -> Unasked {
+    let covers = std::iter::once((OTHER, 60)).collect();
+    let runs = vec![StampRun { start: 0, end: 2, stamp: 60 }];
+    Unasked { since: 50, covers, runs, bytes: b"hi".to_vec(), is_carried: true }
+}
+
+impl Sets {
+    /// A token comes that tells of it.
+    fn token(&mut self) {
+        self.0.step(|table, _, _| table.note_whole(&(0..1), 50));
+        self.note(OTHER, 60);
+        self.0.step(|table, cx, _| table.take_unasked(cx, 0, carried()));
+    }
+}
+
+#[test]
+fn what_comes_with_a_token_counts_where_the_copy_has_all_up_to_the_barrier() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.token();
+    assert_eq!(sets.faults().0, Fault::Mapped);
+    assert_eq!(sets.patches(), ["patch 0 with [104, 105] 0..1"]);
+    // It lacks what was told at the barrier, and perhaps something of the token's writer.
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.note(THIRD, 40);
+    sets.token();
+    let (fault, asked, _) = sets.faults();
+    let Fault::Ask(asks) = fault else { panic!("{fault:?}") };
+    assert_eq!(asks.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [THIRD, OTHER]);
+    assert_eq!((asked.requests, asked.to_sets), (1, 1), "the barrier's by a set, the lock's point to point");
+}
+
+#[test]
+fn a_copy_of_what_nobody_had_written_up_to_the_barrier_begins_with_zeros() {
+    let managed_elsewhere = || Sets(Bench::with_shape(OTHER, true, |layout| layout.engine = PageEngine::Multicast));
+    let mut sets = managed_elsewhere();
+    sets.token();
+    assert_eq!(sets.faults().0, Fault::Mapped);
+    let mut sets = managed_elsewhere();
+    sets.note(THIRD, 40);
+    sets.token();
+    assert_eq!(sets.faults().0, Fault::Ask(vec![(OTHER, Ask { page: 0, pages: 1, wants: Wants::Base })]));
+}
+
+#[test]
+fn a_token_carries_what_was_written_since_the_barrier_as_far_as_there_is_room() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.token();
+    assert_eq!(sets.faults().0, Fault::Mapped);
+    let mut payload = Vec::new();
+    carry::begin(&mut payload, 50);
+    let begun = payload.len();
+    sets.0.step(|table, cx, _| table.carry(cx, 0, (50, 100), 8, &mut payload));
+    assert_eq!(payload.len(), begun, "there is no room");
+    sets.0.step(|table, cx, _| table.carry(cx, 0, (50, 100), 1000, &mut payload));
+    let units = carry::parse(carry::carried(&payload).unwrap()).unwrap();
+    let [(0, diffs)] = &units[..] else { panic!("{units:?}") };
+    assert_eq!(diffs.covers[..], [(OTHER, 60), (ME, 100)]);
+    assert_eq!((&diffs.runs[..], &diffs.bytes[..]), (&carried().runs[..], &[2, 2][..]), "the bytes of the twin");
 }
