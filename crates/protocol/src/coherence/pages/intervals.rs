@@ -17,6 +17,7 @@
 
 use super::kept_diffs::{INTERVAL_STAMP_MAX, Stamp};
 use super::notice_log::{IntervalClock, NoticeLog, NoticeScope};
+use super::page_table::multicast::MemberChanges;
 use super::piggyback;
 use super::wire::{Entry, Group, Groups, IN_ROWS_MAX, RequiredDiff};
 use super::write_notices::{self, Entries, Knowledge, VectorTime, WhichLog, WriteNotices};
@@ -31,6 +32,11 @@ use std::sync::Arc;
 
 /// What an entry of an interval takes at least.
 const ENTRY_BYTES: usize = 9;
+
+/// In place of a serial, in an entry of no interval: copysets that the writer joins and leaves.
+pub const MEMBERS: u64 = 0;
+/// And pages that it wants told early.
+pub const EARLY: u64 = 1;
 
 /// What one node knows of intervals.
 #[derive(Clone, Debug)]
@@ -154,13 +160,19 @@ impl IntervalState {
         write_notices::encode_entry(&announcement, WhichLog::Main, self.at.epoch, out);
     }
 
-    /// Behind what this node says at a barrier: it joins the copysets of some pages, and leaves those of others. It is
-    /// an entry of no interval, in which the pages that it joins count as held.
-    pub fn announce_members(&self, joins: &[Range<PageNo>], leaves: &[Range<PageNo>], out: &mut Vec<u8>) {
-        let pages = joins.iter().map(|run| (run.clone(), true)).chain(leaves.iter().map(|run| (run.clone(), false)));
-        let group = Group { home: self.at.me, serial: 0, runs: pages.collect() };
-        let entry = Entry { writer: self.at.me, from: 0, interval: 0, groups: std::iter::once(group).collect() };
-        write_notices::encode_entry(&entry, WhichLog::Main, self.at.epoch, out);
+    /// Behind what this node says at a barrier: it joins the copysets of some pages, leaves those of others, and wants
+    /// some told early. It is an entry of no interval; the pages of copysets that it joins count as held.
+    pub fn announce_members(&self, changes: &MemberChanges, out: &mut Vec<u8>) {
+        let MemberChanges { joins, leaves, early } = changes;
+        let runs = |runs: &[Range<PageNo>], held| runs.iter().map(|run| (run.clone(), held)).collect::<Vec<_>>();
+        let members = [runs(joins, true), runs(leaves, false)].concat();
+        let groups = [(MEMBERS, members), (EARLY, runs(early, true))].into_iter().filter(|(_, runs)| !runs.is_empty());
+        let group = |(serial, runs): (u64, Vec<_>)| Group { home: self.at.me, serial, runs: runs.into() };
+        let groups: Groups = groups.map(group).collect();
+        if !groups.is_empty() {
+            let entry = Entry { writer: self.at.me, from: 0, interval: 0, groups };
+            write_notices::encode_entry(&entry, WhichLog::Main, self.at.epoch, out);
+        }
     }
 
     /// What nodes have said of copysets at the barrier that has opened, as entries.

@@ -49,7 +49,7 @@ pub mod interval_end;
 mod invalidate;
 mod kept_diffs;
 mod migration;
-mod multicast;
+pub mod multicast;
 mod offers;
 mod piggyback;
 mod premap;

@@ -81,6 +81,10 @@ pub struct SetUnit {
     pub came: bool,
     /// A fault has come since the last arrival.
     pub used: bool,
+    /// Another node asked for it while this one did.
+    pub met: bool,
+    /// What is written to it is told before each arrival at a barrier.
+    pub is_early: bool,
     /// The next arrival looks at it.
     pub is_listed: bool,
 }

@@ -2,23 +2,37 @@
 //! [`multicast`](crate::coherence::pages::multicast) has the idea.
 
 use super::NodeEffects;
+use crate::coherence::node_set::NodeSet;
 use crate::coherence::pages::PageNo;
-use crate::coherence::pages::intervals::IntervalState;
+use crate::coherence::pages::intervals::{EARLY, IntervalState, MEMBERS};
 use crate::coherence::pages::multicast::carry;
+use crate::coherence::pages::page_table::multicast::{EarlyTells, MemberChanges};
 use crate::coherence::pages::serve::{Listing, PageState};
 use crate::coherence::pages::wire::Entry;
 use crate::ids::NodeId;
+use crate::outbox::Audience;
 use crate::wire::bytes::WireError;
+use crate::wire::message::Message;
 use std::ops::Range;
 
-/// Behind what a node says at a barrier: the copysets that it joins, and those that it leaves.
+/// Behind what a node says at a barrier: the copysets that it joins, and those that it leaves. What it wrote to pages
+/// that are told early leaves, too.
 pub fn say_members(node: &mut impl NodeEffects, intervals: &IntervalState, notices: &mut Vec<u8>) {
-    let (mut joins, mut leaves) = (Vec::new(), Vec::new());
-    for first in node.kept_tables() {
-        node.step(first, |table, cx| table.change_members(cx, &mut joins, &mut leaves));
+    if !intervals.carries_diffs() {
+        return;
     }
-    if !joins.is_empty() || !leaves.is_empty() {
-        intervals.announce_members(&joins, &leaves, notices);
+    let (mut changes, mut early) = (MemberChanges::default(), Vec::new());
+    let closed = intervals.closed_stamp();
+    for first in node.kept_tables() {
+        node.step(first, |table, cx| {
+            table.change_members(cx, &mut changes);
+            table.tell_early(cx.me, closed, &mut early);
+        });
+    }
+    intervals.announce_members(&changes, notices);
+    for EarlyTells { told, body, .. } in early {
+        let target = node.side().set_target(Audience { asked: NodeSet::new(), told });
+        node.side().send(target, &Message::DiffsTold { body: &body });
     }
 }
 
@@ -35,8 +49,16 @@ pub fn hear_members(node: &mut impl NodeEffects, intervals: &mut IntervalState, 
     said.sort_by_key(|entry| entry.writer);
     for joins in [true, false] {
         for entry in &said {
-            let runs = entry.groups.iter().flat_map(|group| &group.runs).filter(|(_, held)| *held == joins);
+            let groups = entry.groups.iter().filter(|group| group.serial == MEMBERS);
+            let runs = groups.flat_map(|group| &group.runs).filter(|(_, held)| *held == joins);
             runs.for_each(|(run, _)| note(node, run, entry.writer, joins));
+        }
+    }
+    for group in said.iter().flat_map(|entry| &entry.groups).filter(|group| group.serial == EARLY) {
+        for (run, _) in &group.runs {
+            each_part(node, run, |node, part| {
+                node.step(part.start, |table, _| table.note_early(part));
+            });
         }
     }
 }

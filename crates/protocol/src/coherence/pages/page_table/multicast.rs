@@ -10,7 +10,7 @@ use crate::coherence::pages::multicast::carry::put_unit;
 use crate::coherence::pages::multicast::serve::{Bystander, ComposedAsks};
 use crate::coherence::pages::multicast::unit::Unasked;
 use crate::coherence::pages::multicast::wire::{
-    AskedWriter, SetAsk, put_set_ask, put_told, put_told_collected, put_told_diffs, put_too_long,
+    AskedWriter, SetAsk, TOLD_UNITS_MAX, put_set_ask, put_told, put_told_collected, put_told_diffs, put_too_long,
 };
 use crate::coherence::pages::{Context, PAGE_BYTES, PageNo, push_range};
 use crate::ids::NodeId;
@@ -25,6 +25,8 @@ pub(super) struct SetTable {
     pub(super) tuning: MulticastTuning,
     /// Units at which the next arrival at a barrier looks.
     listed: Vec<usize>,
+    /// Units that are told before each arrival.
+    early: Vec<usize>,
 }
 
 /// The bytes of diffs, as they go in a message: each run has a few numbers.
@@ -187,9 +189,13 @@ impl PageTable {
         by: Bystander,
         out: &mut Vec<u8>,
     ) -> Option<NodeSet> {
-        let (unit, told_bytes_max) = (self.units.index(ask.page), self.sets.as_ref()?.tuning.told_bytes_max);
+        let (unit, tuning) = (self.units.index(ask.page), self.sets.as_ref()?.tuning);
         if self.freed {
             return None;
+        }
+        if tuning.early && self.units[unit].is_fetching() {
+            self.kept.as_mut()?.unit(unit).sets.met = true;
+            self.list_for_arrival(unit);
         }
         let of = self.kept.as_mut()?.unit(unit);
         for writer in ask.writers.iter().filter(|writer| writer.node != cx.me) {
@@ -211,7 +217,7 @@ impl PageTable {
         set.remove(cx.me);
         // From where all are that were told before, as far as this node still has it.
         let since = of.sets.told_since(&set).map_or(mine.since, |told| told.min(mine.since)).max(of.dropped);
-        if told_bytes(of, since) > told_bytes_max {
+        if told_bytes(of, since) > tuning.told_bytes_max {
             put_too_long(out, ask.page);
             return Some(set);
         }
@@ -371,13 +377,8 @@ impl PageTable {
 
     // ---- copysets
 
-    /// This node arrives at a barrier: appends the pages whose copysets it joins, and those whose copysets it leaves.
-    pub fn change_members(
-        &mut self,
-        cx: &mut Context<'_>,
-        joins: &mut Vec<Range<PageNo>>,
-        leaves: &mut Vec<Range<PageNo>>,
-    ) {
+    /// This node arrives at a barrier: appends the pages of which it has something to say.
+    pub fn change_members(&mut self, cx: &mut Context<'_>, changes: &mut MemberChanges) {
         let (Some(sets), Some(kept)) = (&mut self.sets, &mut self.kept) else { return };
         let mut listed = std::mem::take(&mut sets.listed);
         if self.freed {
@@ -394,10 +395,13 @@ impl PageTable {
             let is_member = of.sets.members.contains(cx.me);
             let is_of_no_use = of.sets.unused >= sets.tuning.leave_after || !of.has_copy;
             if is_member && is_of_no_use && of.sets.members.len() > 1 {
-                push_range(leaves, self.units.pages_of(unit));
+                push_range(&mut changes.leaves, self.units.pages_of(unit));
                 cx.tally.copysets_left += 1;
             } else if !is_member && used && of.has_copy {
-                push_range(joins, self.units.pages_of(unit));
+                push_range(&mut changes.joins, self.units.pages_of(unit));
+            }
+            if std::mem::take(&mut of.sets.met) && !of.sets.is_early {
+                push_range(&mut changes.early, self.units.pages_of(unit));
             }
         }
     }
@@ -414,6 +418,7 @@ impl PageTable {
                 sets.members.insert(node);
             } else if sets.members.contains(node) && sets.members.len() > 1 {
                 sets.members.remove(node);
+                sets.is_early &= sets.members.len() > 1;
                 if node == me {
                     sets.unused = 0;
                     sets.drop_unasked();
@@ -421,6 +426,71 @@ impl PageTable {
             }
         }
     }
+
+    /// A barrier has told that what is written to these pages is told before each arrival from now on.
+    pub fn note_early(&mut self, pages: &Range<PageNo>) {
+        let units = self.units.within(pages);
+        let (Some(sets), Some(kept)) = (&mut self.sets, &mut self.kept) else { return };
+        for unit in units.filter(|_| !self.freed) {
+            if !std::mem::replace(&mut kept.unit(unit).sets.is_early, true) {
+                sets.early.push(unit);
+            }
+        }
+    }
+
+    /// This node is about to arrive at a barrier, and all its intervals up to `closed` have ended: appends what it
+    /// tells of units of which that is told early, as messages to sets.
+    pub fn tell_early(&mut self, me: NodeId, closed: Stamp, messages: &mut Vec<EarlyTells>) {
+        let (Some(sets), Some(kept)) = (&mut self.sets, &mut self.kept) else { return };
+        if self.freed {
+            return;
+        }
+        let most = sets.tuning.told_bytes_max;
+        sets.early.retain(|unit| kept.unit(*unit).sets.is_early);
+        for unit in &sets.early {
+            let of = kept.unit(*unit);
+            let mut told = of.sets.members.clone();
+            told.remove(me);
+            let since = of.sets.told_since(&told).unwrap_or(0).max(of.dropped);
+            let bytes = told_bytes(of, since);
+            if told.is_empty() || bytes == 0 || bytes > most || since >= closed {
+                continue;
+            }
+            let fits = |early: &EarlyTells| {
+                early.told == told && early.units < TOLD_UNITS_MAX && early.body.len() + bytes <= most
+            };
+            let at = messages.iter().position(fits).unwrap_or_else(|| {
+                messages.push(EarlyTells { told: told.clone(), ..EarlyTells::default() });
+                messages.len() - 1
+            });
+            let page = self.units.pages_of(*unit).start;
+            put_told(&mut messages[at].body, page, (since, closed), of.own.after(since));
+            messages[at].units += 1;
+            of.sets.mark_told(told.iter(), since, closed);
+        }
+    }
+}
+
+/// What a node says of copysets as it arrives at a barrier.
+#[derive(Clone, Default, Debug)]
+pub struct MemberChanges {
+    /// It joins those of these pages.
+    pub joins: Vec<Range<PageNo>>,
+    /// It leaves those of these.
+    pub leaves: Vec<Range<PageNo>>,
+    /// It asked for these while another did: what is written to them is to be told before each arrival.
+    pub early: Vec<Range<PageNo>>,
+}
+
+/// What is told to a set before an arrival.
+#[derive(Clone, Default, Debug)]
+pub struct EarlyTells {
+    /// The set.
+    pub told: NodeSet,
+    /// Of so many units.
+    pub units: usize,
+    /// The message's body.
+    pub body: Vec<u8>,
 }
 
 /// Makes an ask of a set, to which the asker adds what it wrote itself. Where that is a message to one node without

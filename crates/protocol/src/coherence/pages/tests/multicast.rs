@@ -3,13 +3,14 @@
 use super::*;
 use crate::coherence::node_set::NodeSet;
 use crate::coherence::pages::home_queue::HomeQueue;
-use crate::coherence::pages::intervals::{IntervalState, RequiredDiffs};
+use crate::coherence::pages::intervals::{EARLY, IntervalState, MEMBERS, RequiredDiffs};
 use crate::coherence::pages::kept_diffs::runs::StampRun;
 use crate::coherence::pages::kept_diffs::{Ask, Stamp, Wants};
 use crate::coherence::pages::multicast::carry;
 use crate::coherence::pages::multicast::serve::{Asked, Bystander, on_asked, on_told, repair, repair_wait, send_asks};
 use crate::coherence::pages::multicast::unit::Unasked;
 use crate::coherence::pages::multicast::wire::*;
+use crate::coherence::pages::page_table::multicast::MemberChanges;
 use crate::coherence::pages::serve::{Listing, PageState};
 use crate::coherence::pages::wire::Groups;
 use crate::coherence::pages::write_notices::add_notice;
@@ -22,6 +23,18 @@ const THIRD: NodeId = NodeId(3);
 
 /// All intervals up to 100 have closed, and the last barrier told of those up to 50.
 const BY: Bystander = Bystander { me: ME, nodes: 5, closed: 100, barrier: 50 };
+
+/// Each diff that stays has this stamp.
+struct StampingSink;
+
+impl DiffSink for StampingSink {
+    fn diff(&mut self, _: NodeId, _: PageNo, _: &[u8]) {
+        unreachable!("diffs stay here");
+    }
+    fn stamp(&mut self) -> Stamp {
+        60
+    }
+}
 
 /// A node with one table of four pages, of which the last was freed.
 struct Sets(Bench);
@@ -107,6 +120,20 @@ impl Sets {
         let (mut body, mut out) = (Vec::new(), Outbox::new());
         put_set_ask(&mut body, (&nodes(sets.0), &nodes(sets.1)), page, writers, false);
         on_asked(self, from, &body, BY, &mut out).map(|()| sent(&out)).map_err(|e| e.to_string())
+    }
+
+    /// What this node says of copysets as it arrives: joins, leaves, and what it wants told early.
+    fn changes(&mut self) -> (Vec<Range<PageNo>>, Vec<Range<PageNo>>, Vec<Range<PageNo>>) {
+        let mut changes = MemberChanges::default();
+        self.0.step(|table, cx, _| table.change_members(cx, &mut changes));
+        (changes.joins, changes.leaves, changes.early)
+    }
+
+    /// How many messages it tells early.
+    fn tells_early(&mut self) -> usize {
+        let mut messages = Vec::new();
+        self.0.step(|table, cx, _| table.tell_early(cx.me, 100, &mut messages));
+        messages.len()
     }
 
     fn is_here(&self) -> bool {
@@ -252,14 +279,13 @@ fn what_is_too_long_for_a_datagram_is_asked_for_point_to_point() {
 #[test]
 fn who_is_told_what_is_of_no_use_leaves_and_the_last_member_stays() {
     let mut sets = Sets::used(&[ME, OTHER]);
-    let (mut joins, mut leaves) = (Vec::new(), Vec::new());
-    sets.0.step(|table, cx, _| table.change_members(cx, &mut joins, &mut leaves));
-    for stamp in 1..5 {
-        assert_eq!((&joins[..], &leaves[..]), (&[][..], &[][..]), "after {stamp} tells");
+    assert_eq!(sets.changes(), (vec![], vec![], vec![]));
+    for stamp in 1..4 {
         sets.told(OTHER, (stamp - 1, stamp), b"x").unwrap();
-        sets.0.step(|table, cx, _| table.change_members(cx, &mut joins, &mut leaves));
+        assert_eq!(sets.changes(), (vec![], vec![], vec![]), "after {stamp} tells");
     }
-    assert_eq!((&joins[..], &leaves[..]), (&[][..], &[0..1][..]));
+    sets.told(OTHER, (3, 4), b"x").unwrap();
+    assert_eq!(sets.changes(), (vec![], vec![0..1], vec![]));
     for (node, left) in [(ME, &[OTHER][..]), (OTHER, &[OTHER][..])] {
         sets.0.step(|table, _, _| table.note_member(ME, &(0..1), node, false));
         assert_eq!(sets.0.table.members(0), nodes(left), "the last member stays");
@@ -268,9 +294,26 @@ fn who_is_told_what_is_of_no_use_leaves_and_the_last_member_stays() {
     sets.note(OTHER, 9);
     let (_, asked, _) = sets.faults();
     assert_eq!((asked.requests, asked.to_sets), (1, 0));
-    leaves.clear();
-    sets.0.step(|table, cx, _| table.change_members(cx, &mut joins, &mut leaves));
-    assert_eq!((&joins[..], &leaves[..]), (&[0..1][..], &[][..]));
+    assert_eq!(sets.changes(), (vec![0..1], vec![], vec![]));
+}
+
+#[test]
+fn what_nodes_ask_for_at_the_same_time_is_told_early_and_once() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    assert_eq!(sets.0.fault(0, Access::Write), Fault::Mapped);
+    sets.note(OTHER, 5);
+    assert_eq!(sets.faults().1.to_sets, 1);
+    sets.asked(OTHER, 0, (&[ME], &[THIRD]), &[writer(ME, 0, 40)]).unwrap();
+    assert_eq!(sets.changes(), (vec![], vec![], vec![0..1]));
+    assert_eq!(sets.tells_early(), 0, "nobody has agreed to that yet");
+    sets.0.step(|table, _, _| table.note_early(&(0..1)));
+    assert_eq!(sets.tells_early(), 0, "nothing was written");
+    sets.told(OTHER, (0, 5), b"x").unwrap();
+    sets.0.memory.written = vec![0];
+    let mut notices = Vec::new();
+    let mut sink = StampingSink;
+    sets.0.step(|table, cx, _| table.close(cx, &mut sink, None, &mut notices));
+    assert_eq!((notices.len(), sets.tells_early(), sets.tells_early()), (1, 1, 0));
 }
 
 #[test]
@@ -281,14 +324,17 @@ fn joins_and_leaves_ride_on_arrivals() {
     state.close([groups, Groups::new()]);
     let mut said = Vec::new();
     state.arrive(&mut said);
-    state.announce_members(&[2..4], &[7..8, 9..12], &mut said);
+    let changes = MemberChanges { joins: vec![2..4], leaves: vec![7..8, 9..12], early: vec![2..3] };
+    state.announce_members(&changes, &mut said);
     let mut heard = IntervalState::new(ME, PageEngine::Multicast);
     let told = heard.open(&said, &mut RequiredDiffs::default()).unwrap();
     assert_eq!((told.len(), heard.homes_stay(), heard.barrier_stamp()), (1, false, 40));
     let members = heard.take_members();
     assert_eq!(members.len(), 1);
     assert_eq!(members[0].writer, OTHER);
-    assert_eq!(members[0].groups[0].runs[..], [(2..4, true), (7..8, false), (9..12, false)]);
+    let [of_members, early] = &members[0].groups[..] else { panic!("{members:?}") };
+    assert_eq!(of_members.runs[..], [(2..4, true), (7..8, false), (9..12, false)]);
+    assert_eq!((of_members.serial, early.serial, &early.runs[..]), (MEMBERS, EARLY, &[(2..3, true)][..]));
     assert_eq!(heard.take_members(), []);
 }
 
