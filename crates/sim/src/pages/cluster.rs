@@ -414,6 +414,10 @@ impl Cluster {
         }
         let slot = Slot::thread(t);
         self.drain(Channel { node, slot }, slot);
+        let this = &self.nodes[node.index()];
+        if this.threads[t].asleep && this.threads[t].phase == Phase::Joined && this.has_unread() {
+            self.read_told(node, Some(t));
+        }
     }
 
     /// If all threads of the node wait, it no longer keeps from others what they have asked for.

@@ -126,6 +126,14 @@ pub struct Explored {
 }
 
 impl Case {
+    /// The same, and nothing is told before it is asked for.
+    #[must_use]
+    pub fn told_late(&self) -> Case {
+        let mut layout = Layout::clone(&self.layout);
+        layout.tuning.multicast.early = false;
+        Case { layout: Arc::new(layout), ..self.clone() }
+    }
+
     /// Runs one order. A panic counts as a failure.
     pub fn run(&self, seed: u64, schedule: &Schedule, trace: bool) -> Outcome {
         self.run_as(seed, Some(schedule.clone()), trace)

@@ -1,7 +1,7 @@
 //! Small programs on pages whose diffs are told to sets of nodes.
 
-use super::alone;
 use super::kept_diffs::{figure_three, kept_cases};
+use super::{alone, word};
 use crate::pages::explore::{Case, Ways};
 use crate::pages::layout::Layout;
 use crate::pages::program::Op;
@@ -13,8 +13,29 @@ use std::sync::Arc;
 /// The cases for a way of treating memory.
 pub fn set_cases(ways: Ways) -> Vec<Case> {
     let mut cases = kept_cases(ways);
-    cases.extend([late_reader(ways), leaver_is_asked(ways), figure_three_in_rounds(ways, 2)]);
+    cases.extend([late_reader(ways), pages_at_once(ways, 3, 2, 2)]);
     cases
+}
+
+/// Longer ones.
+pub fn long_cases(ways: Ways) -> Vec<Case> {
+    vec![leaver_is_asked(ways), figure_three_in_rounds(ways, 3), pages_at_once(ways, 4, 3, 3)]
+}
+
+/// So many nodes write words of so many pages in each round, and read each other's, all in the same order.
+pub fn pages_at_once(ways: Ways, nodes: usize, pages: usize, rounds: usize) -> Case {
+    let program = |me: usize| {
+        let round = |n: usize| {
+            let each = move |what: fn(usize, u64) -> Op, who: usize| {
+                (0..pages).map(move |at| what(word(at, who), (8 * n + who) as u64))
+            };
+            let writes = each(Op::Write, me).chain([Op::Barrier]);
+            writes.chain(each(|at, _| Op::Read(at), (me + 1) % nodes)).chain([Op::Barrier]).collect::<Vec<Op>>()
+        };
+        (1..=rounds).flat_map(round).collect()
+    };
+    let layout = Arc::new(ways.layout(nodes, 1, pages as u32, Homes::On(NodeId(0))));
+    Case { name: "pages at once", layout, programs: alone((0..nodes).map(program).collect()) }
 }
 
 /// Figure 3 again and again: the fourth node does not use what it is told. It comes to each barrier after all others
@@ -60,6 +81,6 @@ pub fn leaver_is_asked(ways: Ways) -> Case {
 pub fn counter_goes_about(ways: Ways, nodes: usize, rounds: usize) -> Case {
     let lock = LockId(1);
     let turn = [Op::Lock(lock), Op::Read(0), Op::WriteNext(0), Op::Unlock(lock), Op::Think(20_000)];
-    let programs = alone(vec![turn.repeat(rounds / nodes); nodes]);
+    let programs = alone(vec![[&turn.repeat(rounds / nodes)[..], &[Op::Barrier]].concat(); nodes]);
     Case { name: "counter goes about", layout: Arc::new(ways.layout(nodes, 1, 1, Homes::On(NodeId(0)))), programs }
 }

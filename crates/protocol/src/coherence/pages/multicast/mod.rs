@@ -62,6 +62,14 @@
 //!
 //! The last member stays. Who has left is a writer still, and answers as one.
 //!
+//! # Early updates
+//!
+//! Where nodes ask for one unit at the same time, all of them will do so after the next barrier. A node that is asked
+//! for a unit while it asks for it itself says so with its arrival. From the barrier on, each node tells what it wrote
+//! to such units before it arrives, with several units in a message. A fault that finds all here sends nothing. What is
+//! lost is repaired like any tell, so nobody has to know whether every interval came. It ends when the copyset has one
+//! member.
+//!
 //! # Data with the grant
 //!
 //! A lock's token carries what its giver's copy has of the pages that it tells of, as far as it was written since the
