@@ -103,8 +103,8 @@ fn large_numbers_get_no_memory() {
 fn random_bytes_are_refused_or_read_and_never_end_the_node() {
     let mut rng = Rng::new(0x5e7);
     for _ in 0..20_000 {
-        let bytes: Vec<u8> =
-            (0..rng.below(40)).map(|_| rng.below(if rng.below(2) == 0 { 4 } else { 256 }) as u8).collect();
+        let (len, top) = (rng.below(40), if rng.below(2) == 0 { 4 } else { 256 });
+        let bytes: Vec<u8> = (0..len).map(|_| rng.below(top) as u8).collect();
         let _ = (SetAsk::parse(&bytes), take_told(&bytes), carry::parse(&bytes), carry::carried(&bytes));
     }
 }

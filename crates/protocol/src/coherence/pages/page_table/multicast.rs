@@ -129,7 +129,8 @@ impl PageTable {
             if need > by.barrier || of.sets.is_direct {
                 composed.direct.push((writer, Ask { page, pages, wants: Wants::Diffs { since, need } }));
                 of.sets.certain.push(writer);
-            } else if version_of(&of.sets.expected, writer) >= need {
+            } else if version_of(&of.sets.expected, writer) >= need && version_of(&of.sets.heard, writer) < need {
+                // What has come and is not enough leaves a gap: nobody will tell that unasked.
                 waits = true;
             } else {
                 asked.push(AskedWriter { node: writer, since, need });
