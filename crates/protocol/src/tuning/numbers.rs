@@ -104,6 +104,8 @@ tuning! {
         write_prefetch_after: u8 = 3, in 1..100;
         /// Whether the first such write is enough where all of the last group was of use.
         write_prefetch_trust: bool = true, in 0..1;
+        /// Whether copies that were in use count as used again soon, after they have ended.
+        reuse: bool = true, in 0..1;
         /// A copy used so many epochs after it ended has not earned that a barrier fetches it.
         long_epochs: u8 = 4, in 1..100;
         /// Whether a write fetches as many units as are in use before it.
@@ -126,12 +128,16 @@ tuning! {
         untrack_idle: bool = true, in 0..1;
         /// Most untracked units that are mapped again with the one that is touched.
         remap_units_max: usize = 16, in 1..512;
+        /// Whether more units are offered for one-sided fetches than were asked for.
+        offer_ahead: bool = true, in 0..1;
         /// So many units are offered for one-sided fetches with each that was asked for.
         offer_growth: usize = 4, in 0..512;
         /// Most units that ended before between two runs of copies that end together.
         invalidate_gap_units: usize = 128, in 0..512;
         /// After so many scans that met notes which say nothing, these are taken.
         scans_before_collect: u32 = 128, in 1..65536;
+        /// Whether a fault on home memory that nobody shares maps more than its unit.
+        map_ahead: bool = true, in 0..1;
         /// Most pages of home memory that nobody shares that one fault maps: as many as a fetch asks for.
         home_map_pages: u32 = 60, in 1..512;
         /// Most shared home units that one fault maps.
@@ -266,6 +272,8 @@ tuning! {
         closed_lately_us: u64 = 1_000, in 0..10000000;
         /// How often a lock may change hands within a node while another node waits for it.
         local_hands_max: u32 = 16, in 1..255;
+        /// How many threads that have not queued may take a lock that is a word in a row, while others wait.
+        bypasses_max: u8 = 16, in 0..255;
         /// Most releases by which a token stays, after it was wanted again where it was published.
         kept_releases_max: u8 = 127, in 0..127;
         /// While something waits, threads that release locks look at the clock once in so many calls.
@@ -324,6 +332,12 @@ tuning! {
         acquire_direct_pages: u32 = 128, in 1..512;
         /// Most requests of theirs under way whose answers bring bytes.
         acquire_under_way: usize = 2, in 1..64;
+        /// Whether misses at rising addresses bring lines ahead.
+        lines: bool = true, in 0..1;
+        /// So many such misses in a row do.
+        line_misses: u32 = 2, in 1..64;
+        /// A miss at most so many lines behind the end of a run goes on with it.
+        line_gap_max: u64 = 3, in 0..65536;
         /// Most pages of a unit whose memory is brought near before it comes.
         near_unit_pages_max: usize = 4, in 0..256;
     }
@@ -332,6 +346,8 @@ tuning! {
     cache: CacheTuning {
         /// What is fetched ahead takes such a part of the cache at most, given as its inverse.
         prefetch_part: u64 = 8, in 1..65536;
+        /// Diffs that stay with their writers may take such a part of what copies may, given as its inverse.
+        kept_diffs_part: u64 = 8, in 1..65536;
         /// Whether looks for writes on idle pages are counted, so that these are untracked in the end.
         scan_cost: bool = true, in 0..1;
         /// What a look costs.
@@ -374,6 +390,18 @@ tuning! {
         lock_pause_ns: u64 = 200, in 1..1000000;
         /// And at most.
         lock_pause_max_ns: u64 = 8_000, in 1..10000000;
+        /// How long a thread sleeps at a word that nodes share, at most, before it looks whether the job goes on.
+        sleep_max_ms: u64 = 50, in 1..1000;
+        /// How long it sleeps in its socket instead, while messages of its own wait for acknowledgements.
+        sleep_with_messages_us: u64 = 1_000, in 1..1000000;
+        /// How long a thread waits between two looks at a one-sided lock of another host, at first.
+        far_pause_us: u64 = 4, in 1..1000000;
+        /// And at most.
+        far_pause_max_us: u64 = 64, in 1..1000000;
+        /// How long it sleeps there once it has looked for long, at first.
+        far_sleep_us: u64 = 50, in 1..1000000;
+        /// And at most.
+        far_sleep_max_us: u64 = 1_000, in 1..1000000;
         /// Most looks at a socket for pages that come unasked.
         push_looks_max: usize = 64, in 0..65536;
     }

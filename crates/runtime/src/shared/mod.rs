@@ -25,7 +25,6 @@ use crate::config::{CacheLimit, Config};
 use crate::direct::engine::LinePeers;
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
-use cache::scan_cost::ScanCost;
 use comem_memory::lines::Lines;
 use comem_memory::mapping::Mapping;
 use comem_memory::pages::{Arena, Detector, PeerView, SharedDirectory, Tracking};
@@ -34,9 +33,11 @@ use comem_net::Backbone;
 use comem_protocol::coherence::pages::home_queue::HomeQueue;
 use comem_protocol::coherence::pages::intervals::{IntervalState, RequiredDiffs};
 use comem_protocol::coherence::pages::migration::Migration;
+use comem_protocol::coherence::pages::policy::lock_working_set::LockWorkingSets;
+use comem_protocol::coherence::pages::policy::scan_cost::ScanCost;
+use comem_protocol::coherence::pages::policy::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::region::{Part, Region};
-use comem_protocol::coherence::pages::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::sync::IntervalMark;
@@ -147,7 +148,7 @@ pub(crate) struct Shared {
     /// The job's numbers.
     pub(crate) tuning: Tuning,
     /// Which pages belong to which lock.
-    working_sets: Mutex<consistency::lock_working_set::LockWorkingSets>,
+    working_sets: Mutex<LockWorkingSets>,
     /// Whether barriers pass over pages that belong to locks.
     passes_over: AtomicBool,
     pub(crate) cached_pages: AtomicU64,
@@ -203,7 +204,7 @@ impl Shared {
             intervals: Mutex::new(IntervalState::new(me, config.page_engine)),
             needs: Mutex::default(),
             kept_diffs: consistency::kept_diffs::KeptDiffs::new(
-                config.diffs.unwrap_or_else(|| cache_pages(config) * PAGE_BYTES as u64 / DIFFS_PART),
+                config.diffs.unwrap_or_else(|| cache_pages(config) * PAGE_BYTES as u64 / tuning.cache.kept_diffs_part),
             ),
             home_queue: Mutex::new(HomeQueue::new()),
             push_buffer: Mutex::new(PushBuffer::new(tuning.notices)),
@@ -220,7 +221,7 @@ impl Shared {
             scan_cost: Mutex::new(ScanCost::new(tuning.cache)),
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),
-            working_sets: Mutex::new(consistency::lock_working_set::LockWorkingSets::new(tuning.working_set)),
+            working_sets: Mutex::new(LockWorkingSets::new(tuning.working_set)),
             passes_over: AtomicBool::new(false),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: AtomicU64::new(cache_pages(config)),
@@ -314,9 +315,6 @@ fn place_of(config: &Config, base: usize, part: Part) -> (usize, usize) {
     let Range { start, end } = parts_of(config).pages(part);
     (base + start as usize * PAGE_BYTES, (end - start) as usize * PAGE_BYTES)
 }
-
-/// Diffs that stay with their writers may take so much of what the cache may take, as its inverse.
-const DIFFS_PART: u64 = 8;
 
 /// How many pages of other nodes may be kept.
 fn cache_pages(config: &Config) -> u64 {

@@ -29,9 +29,9 @@ use comem_protocol::coherence::pages::node::refetch::Refetch;
 use comem_protocol::coherence::pages::node::{NodeEffects, each_table};
 use comem_protocol::coherence::pages::page_table::atomic::Place;
 use comem_protocol::coherence::pages::page_table::{PageTable, PrefetchPlan};
+use comem_protocol::coherence::pages::policy::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::serve;
-use comem_protocol::coherence::pages::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::wire::{self, DiffsHead, RequiredDiff};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::faults::Rng;
@@ -443,7 +443,7 @@ impl Node {
             locks: Locks::new().tuned(layout.tuning.locks),
             flags: Flags::new(),
             objects: sync::objects::SyncObjects::new().tuned(layout.tuning.sync),
-            barrier: Barrier::new(me, layout.nodes, threads.len()).for_notices(free_bytes),
+            barrier: Barrier::new(me, layout.nodes, threads.len()).tuned(layout.tuning.sync).for_notices(free_bytes),
             threads,
             at_barrier: 0,
             opening: false,

@@ -5,18 +5,17 @@
 //! the barrier end no copy of a page that its holder alone wrote. So nothing is sent: every node has the notices of all
 //! and decides alike. (JIAJIA's home migration; Nautilus: section 4.)
 //!
-//! A unit that several nodes wrote is *contested* for a while. In programs whose nodes have rows or blocks of their own
-//! in one page, some epochs see but one of them write, and in the next the old home would have to fetch what it had. So
-//! one of the writers is the unit's *keeper*, and the home moves to no other node meanwhile. Who copies a page that
-//! others write too has more to do than its home: twins, comparisons, diffs, and the copy again. The keepers share this
-//! evenly; what one node had initialised would stay there else.
+//! A unit that several nodes wrote in an epoch stays, and for a while goes to its *keeper* alone
+//! ([`keepers`](super::policy::keepers)).
 
+use super::policy::Predictor;
+use super::policy::keepers::{Event, Keepers, Move};
 use super::wire::Entry;
 use super::{PageNo, push_range};
-use crate::hash_map::NumberMap;
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use crate::tuning::HomeTuning;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// One entry's word about one unit. Sorted, all that is said of a unit stands together, the last word of its last
@@ -31,27 +30,10 @@ struct Written {
     held: bool,
 }
 
-/// A unit that several nodes wrote.
-#[derive(Clone, Copy, Debug)]
-struct Contested {
-    /// The last epoch in which it is that.
-    until: u32,
-    /// The only node that may become its home.
-    keeper: NodeId,
-}
-
-impl Contested {
-    /// Whether the unit, which was contested for so many epochs, is contested still in this one.
-    fn lasts(&self, contested_epochs: u32, epoch: u32) -> bool {
-        self.until.wrapping_sub(epoch) <= contested_epochs
-    }
-}
-
 /// Decides at every barrier. All nodes' copies of it know the same, since all have the notices of all.
 #[derive(Clone, Debug, Default)]
 pub struct Migration {
-    /// By the unit's first page.
-    contested: NumberMap<PageNo, Contested>,
+    keepers: Keepers,
     tuning: HomeTuning,
 }
 
@@ -79,11 +61,14 @@ impl Migration {
         for unit in written.chunk_by(|a, b| a.page == b.page) {
             let (Some(first), Some(last)) = (unit.first(), unit.last()) else { continue };
             if first.writer != last.writer {
-                self.contest(epoch, unit, last.page);
+                let writers: SmallVec<[NodeId; 8]> =
+                    unit.chunk_by(|a, b| a.writer == b.writer).map(|words| words[0].writer).collect();
+                self.keepers.observe(&self.tuning, Event::Contested { page: last.page, writers: &writers, epoch });
                 continue;
             }
             let held = last.held || !Rule::MigrationNeedsValidCopy.on();
-            if last.writer == last.home || !held || !self.may_have(last.writer, last.page, epoch) {
+            let may_have = Move { page: last.page, writer: last.writer, epoch };
+            if last.writer == last.home || !held || !self.keepers.predict(&self.tuning, may_have) {
                 continue;
             }
             let pages = last.page..last.page + last.pages;
@@ -92,35 +77,8 @@ impl Migration {
                 _ => moves.push((pages, last.writer)),
             }
         }
-        if self.contested.len() > self.tuning.contested_units_max {
-            let epochs = self.tuning.contested_epochs;
-            self.contested.retain(|_, contested| contested.lasts(epochs, epoch));
-        }
+        self.keepers.observe(&self.tuning, Event::Over { epoch });
         moves
-    }
-
-    /// Several nodes wrote the unit, as these words say in their order. It keeps the keeper that it has.
-    fn contest(&mut self, epoch: u32, words: &[Written], page: PageNo) {
-        if !self.tuning.keeper {
-            return;
-        }
-        let epochs = self.tuning.contested_epochs;
-        let until = epoch.wrapping_add(epochs);
-        if let Some(contested) = self.contested.get_mut(&page).filter(|contested| contested.lasts(epochs, epoch)) {
-            contested.until = until;
-            return;
-        }
-        let writers: Vec<NodeId> = words.chunk_by(|a, b| a.writer == b.writer).map(|words| words[0].writer).collect();
-        // Rows are often powers of two apart: no power of two may give all of them to one node.
-        let place = (page / self.tuning.same_keeper_pages).wrapping_mul(0x9E37_79B1) >> 16;
-        let keeper = writers[place as usize % writers.len()];
-        self.contested.insert(page, Contested { until, keeper });
-    }
-
-    /// Whether the only writer of a unit may become its home.
-    fn may_have(&self, writer: NodeId, page: PageNo, epoch: u32) -> bool {
-        let free = |contested: &Contested| !contested.lasts(self.tuning.contested_epochs, epoch);
-        self.contested.get(&page).is_none_or(|contested| free(contested) || writer == contested.keeper)
     }
 }
 

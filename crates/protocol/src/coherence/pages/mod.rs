@@ -64,19 +64,20 @@ pub mod node;
 pub mod notice_log;
 pub mod page_table;
 pub mod piggyback;
+pub mod policy;
 pub mod push;
 pub mod region;
 mod scope_intervals;
 pub mod serve;
 pub mod sharing;
-pub mod sync_phase;
+
 pub mod wire;
 pub mod write_notices;
 
 use self::atomic::Atomic;
 pub use self::engine::{PageEngine, UnknownPageEngine};
 use self::kept_diffs::runs::Changes;
-use self::sync_phase::SyncPhase;
+use self::policy::sync_phase::SyncPhase;
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
 use crate::outbox::Outbox;

@@ -1,44 +1,41 @@
 //! The page table of one chunk: what this node has of each of its units, with the page table entries and the twins.
 //!
 //! `state` has the states of a unit and the table of transitions. The steps here take several units through them, and
-//! do to the memory what that asks for. What they presume, and what they keep for it, has owners of its own:
+//! do to the memory what that asks for. What they presume stands in [`policy`](super::policy). What they keep has
+//! owners of its own:
 //!
 //! | part | keeps |
 //! |---|---|
 //! | [`units`] | the units: their homes, states, what is to be told of them, how they were used |
 //! | `fetch_plan` | nothing: which units a fetch brings |
 //! | [`interval_end`] | what a close or a barrier may find here |
-//! | `write_predictor`, `home_twin` | which pages are written again and again |
-//! | `write_prefetch` | which copies are written together |
-//! | `push_predictor` | who reads what this home writes |
-//! | `batch_protect` | which home pages are protected along with others |
 //! | `offers` | which units other nodes may take |
 //! | `kept_diffs` | where diffs stay with their writers: what this node wrote, and what each copy has and lacks |
 //! | `multicast` | where diffs are told to sets: what the next arrival says of copysets |
 //! | `first_touch` | how many homes this node has won and lost |
 
 use super::kept_diffs::{Ask, Stamp};
+use super::policy::batch_protect::BatchProtect;
+use super::policy::push_predictor::PushPredictor;
+use super::policy::write_predictor::{self, WritePredictor};
+use super::policy::write_prefetch::{self, WritePrefetch};
+use super::policy::{Predictor, reuse};
 use super::{Access, ByteMarks, CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
 use crate::tuning::PageTuning;
-use batch_protect::BatchProtection;
 use first_touch::GainedHomes;
 use interval_end::CloseState;
 use kept_diffs::KeptUnits;
 use multicast::SetTable;
 use offers::Offers;
 use premap::map_installed;
-use push_predictor::PushPredictor;
 use smallvec::SmallVec;
 use state::{CopyState, Home, Memory, Target, UnitState};
 use std::ops::Range;
-use units::{History, Notices, Unit, Units};
-use write_predictor::WritePredictor;
-use write_prefetch::WritePrefetch;
+use units::{Notices, Unit, Units};
 
 pub mod atomic;
-mod batch_protect;
 mod fetch_plan;
 mod first_touch;
 mod freed;
@@ -53,16 +50,13 @@ pub mod multicast;
 mod offers;
 mod piggyback;
 mod premap;
-mod push_predictor;
-mod small_lists;
+mod push;
 mod state;
 #[cfg(test)]
 mod state_tests;
 pub mod units;
 mod untrack_idle;
 mod update_in_place;
-mod write_predictor;
-mod write_prefetch;
 
 /// What a chunk's region says of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +103,12 @@ pub struct PrefetchPlan {
 impl PrefetchPlan {
     /// The faulting unit alone.
     pub const NOTHING: PrefetchPlan = PrefetchPlan { units: 1, stride: 1, known: 1, claims: false };
+}
+
+impl Default for PrefetchPlan {
+    fn default() -> PrefetchPlan {
+        PrefetchPlan::NOTHING
+    }
 }
 
 /// What a faulting thread does next.
@@ -169,7 +169,7 @@ pub struct PageTable {
     push_predictor: PushPredictor,
     write_predictor: WritePredictor,
     write_prefetch: WritePrefetch,
-    batch_protection: BatchProtection,
+    batch_protect: BatchProtect,
     /// Where diffs stay with their writers: what is kept of each unit.
     kept: Option<Box<KeptUnits>>,
     /// Where they are told to sets.
@@ -245,7 +245,7 @@ impl PageTable {
                 true => UnitState::Home(Home::new(layout.write_detection, false)),
                 false => UnitState::Invalid(if first_touch { Memory::Unheard } else { Memory::None }),
             };
-            Unit { state, home, notices: Notices::default(), history: History::default() }
+            Unit { state, home, notices: Notices::default(), reuse: reuse::Reuse::default() }
         });
         PageTable {
             units,
@@ -261,7 +261,7 @@ impl PageTable {
             push_predictor: PushPredictor::default(),
             write_predictor: WritePredictor::default(),
             write_prefetch: WritePrefetch::default(),
-            batch_protection: BatchProtection::default(),
+            batch_protect: BatchProtect::default(),
             kept: keeps.then(|| Box::new(KeptUnits::new((layout.pages / layout.unit_pages) as usize))),
             sets: layout.engine.tells_sets().then(Box::default),
         }
@@ -317,18 +317,15 @@ impl PageTable {
                 Fault::Wait
             }
             UnitState::Invalid(_) | UnitState::Stale(_) | UnitState::Unclaimed => {
-                let trust_max = self.units.tuning.trust_max;
-                self.units[unit].history.earn(trust_max);
-                let long_epochs = self.units.tuning.long_epochs;
-                self.units[unit].distrust(cx.sync_phase, long_epochs);
+                self.units.observe_use(unit, reuse::Event::Missed(cx.sync_phase.epoch()));
                 if self.keeps_diffs() {
                     return self.kept_fault(cx, unit, access);
                 }
-                if self.write_prefetch.predicts(cx.sync_phase, &self.units, (unit, access), plan) {
-                    return self.write_prefetch.begin_fetch(cx.sync_phase, &mut self.units, unit);
+                if self.is_all_written_again(cx.sync_phase, (unit, access), plan) {
+                    return self.begin_fetch_of_written(cx.sync_phase, unit);
                 }
                 let write = access == Access::Write;
-                let units = if write { self.units.as_many_as_before(unit, plan) } else { plan.units };
+                let units = if write { self.units.units_for_write(unit, plan) } else { plan.units };
                 self.units.begin_fetch((unit, write), PrefetchPlan { units, ..plan })
             }
         }
@@ -384,8 +381,9 @@ impl PageTable {
             return;
         }
         for unit in self.units.within(pages) {
-            let this = &mut self.units[unit];
-            if this.state.is_absent() && this.history.spend() {
+            if self.units[unit].state.is_absent() && self.units.is_used_again(unit) {
+                self.units.observe_use(unit, reuse::Event::FetchedAhead);
+                let this = &mut self.units[unit];
                 this.state.begin_fetch(false);
                 let home = this.home;
                 ask(home, self.units.pages_of(unit));
@@ -406,7 +404,8 @@ impl PageTable {
             let at = |page: PageNo| (page - pages.start) as usize * PAGE_BYTES;
             &bytes[at(run.start)..at(run.end)]
         };
-        let grouped = self.write_prefetch.count_arrived(pages.end - pages.start);
+        let grouped = self.write_prefetch.under_way();
+        self.write_prefetch.observe(&self.units.tuning, write_prefetch::Event::Arrived(pages.end - pages.start));
         // Twins of pages that come in longer runs are not looked at soon.
         let few = self.units.tuning.few_pages;
         let many = pages.end - pages.start > few || grouped > few;
@@ -489,7 +488,7 @@ impl PageTable {
             // they tell of.
             self.offers.collect(cx, &mut self.units, units.clone());
             for unit in units.clone() {
-                self.write_predictor.forget_note(unit);
+                self.write_predictor.observe(&self.units.tuning, write_predictor::Event::NoteTaken(unit));
                 self.units.drop_home_twin(cx, unit);
             }
             for tracked in self.units[units].iter_mut().filter(|unit| unit.state.is_tracked()) {
@@ -512,12 +511,13 @@ impl PageTable {
             changed = self.flush_to_home(cx, unit, flush);
         }
         self.units[unit].state.set_dirty(false);
-        self.write_predictor.record_outcome(&self.units.tuning, unit, changed > 0);
+        let outcome = write_predictor::Event::Flushed { unit, changed: changed > 0 };
+        self.write_predictor.observe(&self.units.tuning, outcome);
         if changed > 0 {
-            self.write_prefetch.count_changed();
+            self.write_prefetch.observe(&self.units.tuning, write_prefetch::Event::Changed);
             cx.tally.diffs_made += 1;
             cx.tally.diff_bytes += changed as u64;
-            self.units[unit].history.write();
+            self.units.observe_use(unit, reuse::Event::Written);
             if Rule::FlushedPagesStayNoted.on() {
                 self.close_state.pending = true;
                 self.units[unit].notices.flush();

@@ -1,17 +1,17 @@
 //! Pages that their home sends before they are asked for.
 //!
 //! A barrier ends the copies of what their homes wrote, and nodes that had them in use ask for them again at once. A
-//! home sees who asks again every time ([`readers`](super::page_table)), and from then on sends such pages unasked:
-//! before it arrives at the barrier, all pages for a node in one message, which may lie until the barrier has opened
-//! there. What comes so is a hint. It may be lost, late or double; who has not got it asks as ever.
+//! home sees who asks again every time ([`push_predictor`](super::policy::push_predictor)), and from then on sends such
+//! pages unasked: before it arrives at the barrier, all pages for a node in one message, which may lie until the
+//! barrier has opened there. What comes so is a hint. It may be lost, late or double; who has not got it asks as ever.
 //!
 //! The receiver's [`PushBuffer`] keeps it apart from the page table:
 //!
 //! | event | in the buffer |
 //! |---|---|
 //! | a message comes | kept, if it goes to a barrier that this node has not passed |
-//! | that barrier opens | a page can be used from now on, unless another node's notice names it and the home had not applied what that says |
-//! | notice of a write, by whomever; own bytes leave for the home; the memory is freed or allocated | the page is of no use any more |
+//! | that barrier opens | a page can be used, unless a notice names it whose bytes its home had not applied yet |
+//! | a notice, own bytes leave for the home, the memory is freed or allocated | the page is of no use any more |
 //! | the page is fetched | taken from the buffer; asked for if it is not there |
 //!
 //! So a page that is in the buffer after a barrier is as good as a valid copy: what ends the one ends the other. The

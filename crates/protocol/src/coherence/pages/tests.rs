@@ -26,7 +26,7 @@ mod write_predictor;
 mod write_prefetch;
 
 use super::page_table::{ChunkLayout, DiffSink, Fault, FirstTouch, PageTable, PrefetchPlan};
-use super::sync_phase::SyncPhase;
+use super::policy::sync_phase::SyncPhase;
 use super::{
     Access, ByteMarks, Context, OneSidedMemory, PAGE_BYTES, PageEngine, PageMapping, PageMemory, PageNo, PageTwins,
     Tally, push_range,

@@ -5,9 +5,7 @@
 //! | [`page_cache`] | which copies are given up |
 //! | [`home_quota`] | how many homes may come to this node |
 //! | [`map_count_limit`] | how many mappings the kernel allows |
-//! | [`scan_cost`] | what it costs to ask the kernel which pages were written |
 
 pub(in crate::shared) mod home_quota;
 pub(in crate::shared) mod map_count_limit;
 pub(in crate::shared) mod page_cache;
-pub(in crate::shared) mod scan_cost;

@@ -15,8 +15,11 @@ use comem_protocol::coherence::pages::node::{Failure, NodeEffects};
 use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
 use comem_protocol::coherence::pages::page_table::{DiffSink, PageTable};
 use comem_protocol::coherence::pages::piggyback::PIGGYBACK_PAGES_MAX;
+use comem_protocol::coherence::pages::policy::Predictor;
+use comem_protocol::coherence::pages::policy::lock_working_set::Event;
+use comem_protocol::coherence::pages::policy::scan_cost::Look;
+use comem_protocol::coherence::pages::policy::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::serve::{self, Listing};
-use comem_protocol::coherence::pages::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::wire::{DIFFS_HEAD_BYTES, DiffsHead, Entry, PUSH_PAGES_MAX, RequiredDiff};
 use comem_protocol::coherence::pages::{ByteMarks, Context, PAGE_BYTES, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
@@ -178,7 +181,9 @@ impl<'a> NodeEffects for NodePages<'a> {
         let shared = self.local.shared;
         let Some((sync_phase, idle)) = scan else { return shared.writes_seen(tables, |_, _| ()) };
         let mut scan_cost = shared.scan_cost.lock();
-        shared.writes_seen(tables, |pages, found| scan_cost.looked(&pages, found, sync_phase.total(), idle))
+        shared.writes_seen(tables, |pages, found| {
+            scan_cost.predict(&(), Look { pages: &pages, found, close: sync_phase.total(), untracked: idle });
+        })
     }
 
     fn has_room_for_homes(&mut self) -> bool {
@@ -202,7 +207,9 @@ impl<'a> NodeEffects for NodePages<'a> {
         node.counters(slot).no_room.add(away);
         if let CloseReason::Lock(lock) = why {
             let mut working_sets = shared.working_sets.lock();
-            notices.iter().flatten().for_each(|(pages, _, _)| working_sets.written_under(lock, pages.clone()));
+            for (pages, _, _) in notices.iter().flatten() {
+                working_sets.observe(&(), Event::Written { lock, pages: pages.clone() });
+            }
         }
         shared.last_close.store(node.now().0, Ordering::Relaxed);
     }
@@ -226,7 +233,9 @@ impl<'a> NodeEffects for NodePages<'a> {
     }
 
     fn not_kept(&mut self) -> Vec<PageNo> {
-        self.local.shared.working_sets.lock().pass_over().to_vec()
+        let mut working_sets = self.local.shared.working_sets.lock();
+        working_sets.observe(&(), Event::BarrierEnds);
+        working_sets.passed_over().to_vec()
     }
 
     fn copies_ended(&mut self, mut pages: Vec<Range<PageNo>>) {

@@ -9,13 +9,11 @@
 //! | [`serve`] | what other nodes ask |
 //! | [`false_sharing`] | who wrote where to pages whose home is here |
 //! | [`kept_diffs`] | pages under `lrc`: diffs stay with their writers |
-//! | [`lock_working_set`] | which pages belong to which lock |
 //! | [`msi_pages`] | pages under `msi`: one writer |
 
 pub(in crate::shared) mod effects;
 pub(crate) mod false_sharing;
 pub(crate) mod kept_diffs;
-pub(in crate::shared) mod lock_working_set;
 pub(crate) mod msi_pages;
 pub(crate) mod payload;
 pub(in crate::shared) mod push;

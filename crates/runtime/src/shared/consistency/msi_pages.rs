@@ -13,6 +13,8 @@ use comem_memory::pages::Arena;
 use comem_protocol::coherence::msi::ping_pong::PingPong;
 use comem_protocol::coherence::msi::residency::Residency;
 use comem_protocol::coherence::msi::{Begin, Unit, WriteBack};
+use comem_protocol::coherence::pages::policy::Predictor;
+use comem_protocol::coherence::pages::policy::stride_prefetch::Query;
 use comem_protocol::coherence::pages::region::Part;
 use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageNo};
 use comem_protocol::coherence::{Context, Permission, UnitMemory};
@@ -441,9 +443,11 @@ impl Thread {
         let room =
             shared.cache_pages_max.load(Ordering::Relaxed) / shared.tuning.msi.prefetch_part / u64::from(unit_pages);
         let ahead = self.stream(|s| {
-            let ahead = s.next(first, unit_pages);
-            let ahead = if ahead.units as u64 > room { s.throttle(first, ahead, room as usize) } else { ahead };
-            s.fetches(first, ahead)
+            let mut plan = s.predict(&(), Query::Fault { page: first, unit_pages });
+            if plan.units as u64 > room {
+                plan = s.predict(&(), Query::Crowded { page: first, plan, units_max: room as usize });
+            }
+            s.predict(&(), Query::Elsewhere { page: first, plan })
         });
         let (units, stride) = (known.region.pages / unit_pages, ahead.stride as i64);
         let behind = (1..ahead.units as i64).map_while(|step| u32::try_from(i64::from(index) + step * stride).ok());

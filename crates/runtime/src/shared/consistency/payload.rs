@@ -9,6 +9,8 @@ use crate::node::Node;
 use crate::shared::Shared;
 use comem_memory::pages::{SharedDirectory, TOKEN_NOTICES_MAX};
 use comem_net::Backbone;
+use comem_protocol::coherence::pages::policy::Predictor;
+use comem_protocol::coherence::pages::policy::lock_working_set::Query;
 use comem_protocol::coherence::pages::write_notices::{self, Knowledge};
 use comem_protocol::coherence::pages::{node, piggyback};
 use comem_protocol::ids::{LockId, NodeId, Slot};
@@ -45,7 +47,7 @@ impl Payload for PagePayload<'_> {
         if !self.node.config.sends_unasked() {
             return;
         }
-        let section = self.shared.working_sets.lock().expected(lock);
+        let section = self.shared.working_sets.lock().predict(&(), Query::Expected(lock));
         if !section.is_empty() {
             piggyback::prefetch_hint(&mut self.node.local_pages(self.shared, self.slot), &section).emit(out);
         }

@@ -12,7 +12,6 @@ use crate::node::{Node, Waiting};
 use crate::shared::Shared;
 use crate::shared::consistency::effects::NodePages;
 use crate::shared::consistency::serve::{LocalPages, written_though_read_only};
-use crate::shared::fault::stride_prefetch::StridePrefetcher;
 use crate::shared::heap::table::{Costs, ListMembership, RegionState};
 use crate::shared::memory::ChunkMemory;
 use crate::thread::Thread;
@@ -21,6 +20,8 @@ use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval,
 use comem_protocol::coherence::pages::node::sync::{Opening, arrive, home_is_fresh};
 use comem_protocol::coherence::pages::page_table::PageTable;
 use comem_protocol::coherence::pages::page_table::interval_end::PendingWork;
+use comem_protocol::coherence::pages::policy::Predictor;
+use comem_protocol::coherence::pages::policy::stride_prefetch::Event;
 use comem_protocol::coherence::pages::serve::Listing;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, Slot};
@@ -320,7 +321,7 @@ impl Thread {
     /// that.
     pub(crate) fn after_barrier(&self, gate: u64, call: Option<&Call<'_>>) -> crate::Result<()> {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
-        self.stream(StridePrefetcher::synchronise);
+        self.stream(|s| s.observe(&(), Event::Synchronised));
         let mut opened = self.locked_out(Waiting::Opening, &shared.gate.opened);
         let first = *opened == gate;
         if first {
@@ -351,7 +352,7 @@ impl Thread {
         if lock.is_none() || self.counters().lock_remote.get().is_multiple_of(LOOK_FOR_HANDLERS) {
             comem_memory::pages::fault::ensure_installed();
         }
-        self.stream(StridePrefetcher::synchronise);
+        self.stream(|s| s.observe(&(), Event::Synchronised));
         let refetch = self.begin_acquire_prefetch(shared, lock);
         if shared.awaiting.load(Ordering::Acquire) {
             self.await_diffs(shared)?;

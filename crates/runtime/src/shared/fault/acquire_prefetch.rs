@@ -7,6 +7,8 @@ use crate::shared::Shared;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::node::refetch::{Next, Refetch};
+use comem_protocol::coherence::pages::policy::Predictor;
+use comem_protocol::coherence::pages::policy::lock_working_set::{Event, Query};
 use comem_protocol::coherence::pages::wire::FETCH_PAGES_MAX;
 use comem_protocol::ids::LockId;
 use comem_protocol::outbox::Outbox;
@@ -31,7 +33,7 @@ impl Thread {
         self.note_acquire(lock);
         let ended = {
             let mut sections = shared.working_sets.lock();
-            let ended = sections.sort_out(lock, ended);
+            let ended = sections.predict(&(), Query::Ended { lock, ended });
             shared.passes_over.store(sections.passes_over(), Ordering::Relaxed);
             ended
         };
@@ -39,7 +41,7 @@ impl Thread {
             return Refetch::default();
         }
         if let Some(lock) = lock.filter(|_| self.home().config.sends_unasked()) {
-            shared.working_sets.lock().fetches(lock, &ended);
+            shared.working_sets.lock().observe(&(), Event::Fetched { lock, pages: &ended });
         }
         let (node, mut none) = (self.home(), Outbox::new());
         // Where an answer brings no bytes, its home protects the next pages while the asker copies these.

@@ -6,7 +6,6 @@
 
 pub(in crate::shared) mod acquire_prefetch;
 pub(in crate::shared) mod awaited;
-pub(crate) mod stride_prefetch;
 
 use crate::Comem;
 use crate::error::{Error, Result};
@@ -22,6 +21,8 @@ use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
 use comem_protocol::coherence::pages::node::fault::{Ahead, Faulted, Fetching, begin, premap, run_ahead};
 use comem_protocol::coherence::pages::page_table::{PageTable, PrefetchPlan};
+use comem_protocol::coherence::pages::policy::stride_prefetch::{Event, Query};
+use comem_protocol::coherence::pages::policy::{Predictor, lock_working_set};
 use comem_protocol::coherence::pages::region::Part;
 use comem_protocol::coherence::pages::wire::Fetch;
 use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageNo};
@@ -86,8 +87,9 @@ fn guess(address: usize, out: &mut dyn std::fmt::Write) {
     known.write_name(out);
     let _ = write!(
         out,
-        ": a pointer was cut to 32 bits; a function without a prototype does that (include its header, and compile with \
-         -Wimplicit-function-declaration), so does a variable of type int, and in Python's ctypes a function without a restype"
+        ": a pointer was cut to 32 bits; a function without a prototype does that (include its header, and compile \
+         with -Wimplicit-function-declaration), so does a variable of type int, and in Python's ctypes a function \
+         without a restype"
     );
 }
 
@@ -117,7 +119,8 @@ pub(in crate::shared) fn tell_no_memory(address: Option<usize>) {
         ((shared.cached_pages.load(Ordering::Relaxed) * PAGE_BYTES as u64) >> 20, node.name_of(shared.me));
     crate::error::say(format_args!(
         "comem: {who}: the system has no memory for {what}; copies of other nodes' pages take {cached} MiB here: \
-         lower --cache, share less, use more hosts, or allow the process more (free -m, the cgroup's limit, vm.overcommit_memory)"
+         lower --cache, share less, use more hosts, or allow the process more (free -m, the cgroup's limit, \
+         vm.overcommit_memory)"
     ));
 }
 
@@ -127,8 +130,8 @@ pub(crate) fn tell_unmapped(address: usize) {
     let known = shared.page_of(address).and_then(|page| shared.table.find(page));
     let whose = known.map_or_else(|| "the shared heap".to_string(), |known| known.name());
     crate::error::say(format_args!(
-        "comem: {}: the program has unmapped shared memory of {whose}, at {address:#x} or behind it (munmap, or mmap or mremap over it); \
-         only comem_free gives it back; the node ends",
+        "comem: {}: the program has unmapped shared memory of {whose}, at {address:#x} or behind it (munmap, or mmap \
+         or mremap over it); only comem_free gives it back; the node ends",
         node.name_of(shared.me)
     ));
 }
@@ -293,12 +296,15 @@ impl Thread {
     /// What to fetch with a page that a fault wants, when the cache has room for that and for the run behind it.
     fn ahead_of(&self, shared: &Shared, known: &RegionState, page: PageNo) -> Result<PrefetchPlan> {
         let unit_pages = known.region.unit_pages();
-        let stream = self.stream(|s| s.next(page, unit_pages));
+        let stream = self.stream(|s| s.predict(&(), Query::Fault { page, unit_pages }));
         // Of home pages no copies come, however many are mapped.
         let crowded = shared.under_pressure().filter(|_| shared.is_elsewhere(known, page));
         let ahead = match crowded {
             _ if !self.home().config.prefetch => PrefetchPlan::NOTHING,
-            Some(most) => self.stream(|s| s.throttle(page, stream, (most / u64::from(unit_pages)) as usize)),
+            Some(most) => {
+                let units_max = (most / u64::from(unit_pages)) as usize;
+                self.stream(|s| s.predict(&(), Query::Crowded { page, plan: stream, units_max }))
+            }
             None => stream,
         };
         let claims = self.may_claim(shared, &known.region.homes);
@@ -333,7 +339,7 @@ impl Thread {
             let plan_of = |table: &PageTable| {
                 awaited.begin(page);
                 if node.config.prefetch && table.unit(page).is_elsewhere() {
-                    plan = self.stream(|s| s.fetches(page, plan));
+                    plan = self.stream(|s| s.predict(&(), Query::Elsewhere { page, plan }));
                 }
                 plan
             };
@@ -390,14 +396,15 @@ impl Thread {
     /// A page that is touched under other locks than its own belongs to none.
     fn leave_section(&self, shared: &Shared, page: PageNo) {
         if shared.passes_over.load(Ordering::Relaxed) {
-            shared.working_sets.lock().missed(page);
+            shared.working_sets.lock().observe(&(), lock_working_set::Event::Missed(page));
         }
         if !self.is_under_locks() {
             return;
         }
         let guard = shared.working_sets.lock().guard_of(page);
         if guard.is_some_and(|lock| !self.home().holds_lock(lock, self.slot())) {
-            shared.working_sets.lock().release(page);
+            let touched = lock_working_set::Event::TouchedElsewhere(page);
+            shared.working_sets.lock().observe(&(), touched);
         }
     }
 
@@ -434,7 +441,7 @@ impl Thread {
             None => Some(all).filter(|_| ahead.stride == 1),
         };
         if let Some(last) = last {
-            self.stream(|s| s.extend(page, last));
+            self.stream(|s| s.observe(&(), Event::RanAhead { page, last }));
         }
         let Some(Ahead { pages, mut fetching, fetch, .. }) = begun else { return };
         self.counters().pages_prefetched.add(pages);

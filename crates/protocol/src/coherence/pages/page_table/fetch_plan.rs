@@ -2,19 +2,65 @@
 
 use super::state::UnitState;
 use super::units::{Unit, Units};
-use super::{Fault, FirstTouch, PrefetchPlan};
+use super::{Access, Fault, FirstTouch, PageTable, PrefetchPlan};
+use crate::coherence::pages::policy::claims::{Claims, Touch};
+use crate::coherence::pages::policy::extent::{Before, ExtendWrites};
+use crate::coherence::pages::policy::sync_phase::SyncPhase;
+use crate::coherence::pages::policy::write_prefetch::{Event, Miss};
+use crate::coherence::pages::policy::{Predictor, reuse};
 use crate::coherence::pages::push_range;
+use crate::coherence::pages::wire::{FETCH_PAGES_MAX, FETCH_RUNS_MAX};
 use crate::rules::Rule;
+
+impl PageTable {
+    /// A fault found the unit missing: whether all that was written here before will probably be written again.
+    pub(super) fn is_all_written_again(
+        &mut self,
+        sync_phase: SyncPhase,
+        (unit, access): (usize, Access),
+        plan: PrefetchPlan,
+    ) -> bool {
+        let units = &self.units;
+        let miss = Miss {
+            epoch: sync_phase.epoch(),
+            barriers_alone: sync_phase.has_barriers_alone(),
+            again: access == Access::Write && units[unit].reuse.written_before(),
+            by_itself: units.is_by_itself(plan),
+        };
+        self.write_prefetch.predict(&units.tuning, miss)
+    }
+
+    /// Begins to fetch a unit, and with it what else was written here before and has the same home: as many as one
+    /// message carries.
+    pub(super) fn begin_fetch_of_written(&mut self, sync_phase: SyncPhase, unit: usize) -> Fault {
+        let units = &mut self.units;
+        let home = units[unit].home;
+        let mut runs = vec![units.pages_of(unit)];
+        units[unit].state.begin_fetch(true);
+        let mut left = (FETCH_PAGES_MAX / units.layout.unit_pages).saturating_sub(1);
+        for other in (unit + 1..units.len()).chain(0..unit) {
+            if left == 0 || runs.len() >= FETCH_RUNS_MAX {
+                break;
+            }
+            let this = &units[other];
+            if this.state.is_absent() && this.home == home && this.reuse.written_before() {
+                units.observe_use(other, reuse::Event::FetchedWithOthers(sync_phase.epoch()));
+                units[other].state.begin_fetch(true);
+                left -= 1;
+                push_range(&mut runs, units.pages_of(other));
+            }
+        }
+        let pages = runs.iter().map(|run| run.end - run.start).sum::<u32>();
+        let fetched = Event::Fetched { pages, units: pages / units.layout.unit_pages };
+        self.write_prefetch.observe(&units.tuning, fetched);
+        Fault::Fetch { home, runs, claim: false }
+    }
+}
 
 impl Units {
     /// Whether a fault on the invalid unit claims it.
     pub(super) fn claims(&self, unit: usize, plan: PrefetchPlan) -> bool {
-        let may = match self.layout.first_touch {
-            FirstTouch::Never => false,
-            FirstTouch::Late => plan.claims,
-            FirstTouch::Always => true,
-        };
-        may && self.is_home_unknown(unit)
+        Claims.predict(&self.layout.first_touch, Touch { may: plan.claims }) && self.is_home_unknown(unit)
     }
 
     /// Whether where the unit's home is stands in the layout alone.
@@ -32,14 +78,14 @@ impl Units {
         for count in 0..plan.units.max(plan.known).max(1) {
             // Whether or not the thread seems to go that way, it did last time.
             let guessed = count < plan.units.max(1);
-            let wanted = |u: &Unit| u.state.is_absent() && u.home == home && (guessed || u.history.credit > 0);
-            if !self.get(end).is_some_and(wanted) || self.claims(end, plan) != claim {
+            let fits = |u: &Unit| u.state.is_absent() && u.home == home;
+            let wanted = self.get(end).is_some_and(fits) && (guessed || self.is_used_again(end));
+            if !wanted || self.claims(end, plan) != claim {
                 break;
             }
-            let this = &mut self[end];
-            this.state.begin_fetch(for_store && end == unit);
+            self[end].state.begin_fetch(for_store && end == unit);
             if !guessed {
-                this.history.spend();
+                self.observe_use(end, reuse::Event::FetchedAhead);
             }
             end += 1;
         }
@@ -69,22 +115,22 @@ impl Units {
         Fault::Fetch { home, runs, claim }
     }
 
-    /// How many units to fetch for a write, the faulting one included: where a thread writes to more places in turn
-    /// than its memory of streams holds (a sort by digits), as many again as are in use before it.
-    pub(super) fn as_many_as_before(&self, unit: usize, plan: PrefetchPlan) -> usize {
-        if !self.tuning.extend_writes
-            || plan.units > 1
-            || plan.known == 1
-            || self.layout.first_touch == FirstTouch::Always
-        {
+    /// Whether a fault with this plan continues no sequence, and what follows it may be fetched.
+    fn is_by_itself(&self, plan: PrefetchPlan) -> bool {
+        plan.units == 1 && plan.known > 1 && self.layout.first_touch != FirstTouch::Always
+    }
+
+    /// How many units to fetch for a write, the faulting one included.
+    pub(super) fn units_for_write(&self, unit: usize, plan: PrefetchPlan) -> usize {
+        if !self.is_by_itself(plan) {
             return plan.units;
         }
         let claims = self.claims(unit, plan);
-        let here = |u: &&Unit| match u.state {
-            UnitState::Valid(_) | UnitState::Fetching(_) => true,
-            UnitState::Home(home) => claims && home.is_mapped(),
+        let in_use = |back: usize| match unit.checked_sub(back).map(|at| self[at].state) {
+            Some(UnitState::Valid(_) | UnitState::Fetching(_)) => true,
+            Some(UnitState::Home(home)) => claims && home.is_mapped(),
             _ => false,
         };
-        1 + self[..unit].iter().rev().take(self.tuning.extend_writes_units_max).take_while(here).count()
+        ExtendWrites.predict(&self.tuning, Before { in_use: &in_use })
     }
 }

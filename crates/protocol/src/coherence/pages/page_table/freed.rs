@@ -7,6 +7,7 @@
 
 use super::first_touch::GainedHomes;
 use super::{DiffSink, PageTable};
+use crate::coherence::pages::policy::reuse;
 use crate::coherence::pages::{Context, PageNo};
 use std::ops::Range;
 
@@ -24,11 +25,10 @@ impl PageTable {
                 self.give_memory_back(cx, unit);
             }
             self.units.drop_home_twin(cx, unit);
-            let this = &mut self.units[unit];
-            this.state.forget();
-            this.reset(this.state);
+            self.units[unit].state.forget();
+            self.units.reset(unit, self.units[unit].state);
             // Nor is any of it fetched ahead.
-            this.history.forget();
+            self.units.observe_use(unit, reuse::Event::Forgotten);
         }
         self.withdraw_all(cx);
         self.drop_kept(cx);
@@ -50,9 +50,8 @@ impl PageTable {
             if self.units[unit].is_fetching() {
                 self.units.drop_stale_mapping(cx, unit);
                 self.units.unmap_premapped(cx, unit);
-                let this = &mut self.units[unit];
-                this.state.end_fetch();
-                this.history.credit = 0;
+                self.units[unit].state.end_fetch();
+                self.units.observe_use(unit, reuse::Event::Evicted);
             }
         }
         self.waiters.wake(cx, &self.units.within(pages));

@@ -1,9 +1,10 @@
 //! What a chunk's home does for others: says who has a page, shares its pages, takes diffs in.
 
-use super::state::{Detection, Private, Sharing, Writers};
+use super::state::{Detection, Home, Private, Sharing, UnitState, Writers};
 use super::units::Unit;
 use super::{FirstTouch, PageTable, add_unit};
 use crate::coherence::Misbehaved;
+use crate::coherence::pages::policy::{Predictor, batch_protect, push_predictor};
 use crate::coherence::pages::{Context, PAGE_BYTES, PageNo};
 use crate::rules::Rule;
 use smallvec::SmallVec;
@@ -48,12 +49,10 @@ impl PageTable {
         if let [run] = &mut unprotected[..]
             && alone
             && noted
-            && self.units.tuning.batch_protect
             && offers.is_empty()
             && cx.sync_phase.is_calm()
         {
-            let (batch, writes) = (&mut self.batch_protection, &self.write_predictor);
-            neighbours = batch.neighbours(cx.sync_phase, &mut self.units, writes, run.start);
+            neighbours = self.batch_neighbours(cx.sync_phase.epoch(), run.start);
             *run = neighbours.clone();
         }
         if noted {
@@ -91,12 +90,12 @@ impl PageTable {
             // Somebody may have taken a copy meanwhile: what was written since must not be forgotten. Or nothing need
             // be: it counts as written, or is compared with what is copied now.
             self.units.begin_sharing(cx, unit);
-            self.write_predictor.renew_home_twin(cx, &mut self.units, unit);
+            self.units.renew_home_twin(cx, &self.write_predictor, unit);
             return false;
         }
         let by_itself = alone && !home.offered && cx.sync_phase.is_calm();
         let at_barrier = home.sharing == Sharing::Private(Private::ProtectedAtBarrier);
-        if by_itself && (at_barrier || self.batch_protection.has(cx.sync_phase, home)) {
+        if by_itself && (at_barrier || self.was_protected_with_neighbour(cx.sync_phase.epoch(), home)) {
             // The kernel notes what is written since then; more than that nobody who copies now can have to hear of.
             self.units.begin_sharing(cx, unit);
             return false;
@@ -109,6 +108,38 @@ impl PageTable {
             home.share(Detection::Assumed);
         }
         home.is_mapped() && !assumed
+    }
+
+    /// Whether a unit, which is asked for by itself, was protected along with another in this epoch.
+    fn was_protected_with_neighbour(&mut self, epoch: u8, home: Home) -> bool {
+        let with_neighbour = home.sharing == Sharing::Private(Private::ProtectedWithNeighbour);
+        let was = with_neighbour && self.batch_protect.is_of(epoch);
+        if was {
+            self.batch_protect.observe(&self.units.tuning, batch_protect::Event::Hit);
+        }
+        was
+    }
+
+    /// The units around one that has to be protected, itself included, that are protected with it.
+    fn batch_neighbours(&mut self, epoch: u8, unit: usize) -> Range<usize> {
+        if !self.batch_protect.is_of(epoch) {
+            for home in self.units.iter_mut().filter_map(|unit| unit.state.home_mut()) {
+                if home.sharing == Sharing::Private(Private::ProtectedWithNeighbour) {
+                    home.sharing = Sharing::Private(Private::Writable);
+                }
+            }
+        }
+        let (units, writes) = (&self.units, &self.write_predictor);
+        self.batch_protect.observe(&units.tuning, batch_protect::Event::Protects(epoch));
+        let reach = self.batch_protect.predict(&units.tuning, ());
+        let plain = |at: &usize| {
+            let writable = Sharing::Private(Private::Writable);
+            let UnitState::Home(Home { sharing, offered, .. }) = units[*at].state else { return false };
+            sharing == writable && !offered && !writes.is_left(*at)
+        };
+        let before = (0..unit).rev().take(reach).take_while(plain).count();
+        let behind = (unit + 1..units.len()).take(reach).take_while(plain).count();
+        unit - before..unit + 1 + behind
     }
 
     /// Protects units that are not shared yet. Runs with little between them are taken together, since each call
@@ -151,7 +182,7 @@ impl PageTable {
 
     /// The memory is freed: nobody may take what is in it.
     pub fn withdraw_all(&mut self, cx: &mut Context<'_>) {
-        self.push_predictor.forget_all();
+        self.push_predictor.observe(&self.units.tuning, push_predictor::Event::Freed);
         self.offers.withdraw_all(cx, &mut self.units);
     }
 
@@ -180,8 +211,8 @@ impl PageTable {
     /// Another node writes the unit, whose home is here: what is compared next, and who gets it unasked, must not miss
     /// that.
     pub(super) fn note_remote_write(&mut self, cx: &mut Context<'_>, unit: usize) {
-        self.write_predictor.drop_home_twin_for_diff(cx, &mut self.units, unit);
-        self.push_predictor.forget(unit);
+        self.units.drop_home_twin_for_diff(cx, &mut self.write_predictor, unit);
+        self.push_predictor.observe(&self.units.tuning, push_predictor::Event::Forgotten(unit));
         if let Some(home) = self.units[unit].state.home_mut() {
             home.writers = Writers::Others;
         }

@@ -2,6 +2,8 @@
 
 use super::units::{Unit, Units};
 use super::{Access, Fault, FirstTouch, PageTable, PrefetchPlan};
+use crate::coherence::pages::policy::Predictor;
+use crate::coherence::pages::policy::extent::{MapAhead, Mapped};
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -39,11 +41,11 @@ impl PageTable {
             self.map_with_stride(cx, unit, plan);
             return Fault::Mapped;
         }
-        // In proportion to what was touched just before: a scan soon maps long runs, scattered touches cost a unit
-        // each. At most as many as a fetch asks for: so, to who looks at faults alone, a sequence goes on behind them.
-        let most = (self.units.tuning.home_map_pages / self.units.layout.unit_pages).max(1) as usize;
-        let before = self.units[..unit].iter().rev().take(most).take_while(|u| u.state.is_mapped_home()).count();
-        let end = (unit + (before * 3).clamp(1, most)).min(self.units.len());
+        let units = &self.units;
+        let before =
+            |most: usize| units[..unit].iter().rev().take(most).take_while(|u| u.state.is_mapped_home()).count();
+        let mapped = Mapped { unit_pages: units.layout.unit_pages, before: &before };
+        let end = (unit + MapAhead.predict(&units.tuning, mapped)).min(units.len());
         if self.units.layout.first_touch == FirstTouch::Late {
             let me = cx.me;
             (unit..end).for_each(|i| self.resolve_first_touch(cx, i, me));

@@ -1,12 +1,12 @@
 //! Home pages that are compared: few pages that their home writes again and again, while others hold copies, where the
 //! kernel notes writes.
 //!
-//! Their notes stay, as those of many pages do ([`write_predictor`](super::write_predictor)), and so the next write
-//! costs no fault and the close no call. But that a page of a few counts as written in an epoch in which it was not is
-//! dear: who reads it is sent it in vain, or asks for it again. So the home keeps a *twin* of such a page: what it held
-//! when others were last told of it. A close compares the two, tells of the page if they differ, and brings the twin up
-//! to date. Boundary rows of a grid, of which each half of an iteration writes every other one, are compared for 0.3 us
-//! where a note that is taken costs 2.
+//! Their notes stay, as those of many pages do ([`write_predictor`](super::super::policy::write_predictor)), and so the
+//! next write costs no fault and the close no call. But that a page of a few counts as written in an epoch in which it
+//! was not is dear: who reads it is sent it in vain, or asks for it again. So the home keeps a *twin* of such a page:
+//! what it held when others were last told of it. A close compares the two, tells of the page if they differ, and
+//! brings the twin up to date. Boundary rows of a grid, of which each half of an iteration writes every other one, are
+//! compared for 0.3 us where a note that is taken costs 2.
 //!
 //! Others get copies of the twin, not of the page ([`Rule::ComparedPagesGoOutAsTold`]): a thread of the home may be
 //! writing, and if what it writes comes to what was there before, nobody would be told of it. So a copy elsewhere is
@@ -18,58 +18,59 @@
 
 use super::state::Detection;
 use super::units::Units;
-use super::write_predictor::{Note, WriteHistory, WritePredictor};
+use crate::coherence::pages::policy::Predictor;
+use crate::coherence::pages::policy::write_predictor::{Event, Found, Note, Page, WritePredictor};
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
 
-impl WritePredictor {
-    /// A close has found the note of a home page, one of few, that others hold: from the second time on it is compared.
-    /// It is told of now in any case.
-    pub(super) fn predict_rewrite_of_few(&mut self, cx: &mut Context<'_>, units: &mut Units, unit: usize) -> Note {
-        let steady = &mut self.history[unit];
-        if !steady.is_found_again(cx.sync_phase.epoch()) {
-            return Note::Take;
+impl Units {
+    /// A close has found the kernel's note of a copy, or of a home page that others hold: what becomes of the note. A
+    /// page that is compared from now on has its twin, and one that is compared no longer has none.
+    pub(super) fn judge_note(&mut self, cx: &mut Context<'_>, writes: &mut WritePredictor, unit: usize) -> Note {
+        let (this, pages, quiet) = (self[unit], self.pages_of(unit), cx.sync_phase.is_quiet());
+        let page = match this.state.home() {
+            Some(_) if this.state.has_home_twin() => {
+                Page::Compared(quiet.then(|| cx.memory.update_twin(pages.clone())))
+            }
+            Some(home) => Page::Home { others_wrote: home.writers.others_wrote() },
+            None if this.state.is_valid() => Page::Copy,
+            None => Page::Other,
+        };
+        let found = Found {
+            unit,
+            units: self.len(),
+            page,
+            told: this.notices.are_told(),
+            epoch: cx.sync_phase.epoch(),
+            quiet,
+            one_sided: cx.memory.can_offer(),
+            sample: &mut || cx.memory.sample(pages.clone()),
+        };
+        let note = writes.predict(&self.tuning, found);
+        match note {
+            Note::Take => self.drop_home_twin(cx, unit),
+            Note::LeaveAndCompare => self.make_home_twin(cx, unit),
+            Note::Leave | Note::PassOver => {}
         }
-        steady.leave_one_of_few();
-        units.make_home_twin(cx, unit);
-        Note::Leave
+        note
     }
 
     /// A page of which nobody held a copy, and whose note was left, is copied out for others.
-    pub(super) fn renew_home_twin(&self, cx: &mut Context<'_>, units: &mut Units, unit: usize) {
-        if self.history.get(unit).is_some_and(WriteHistory::is_one_of_few) && cx.sync_phase.is_quiet() {
-            units.make_home_twin(cx, unit);
-        }
-    }
-
-    /// A close has found the note of a page that is compared.
-    pub(super) fn predict_from_home_twin(&mut self, cx: &mut Context<'_>, units: &mut Units, unit: usize) -> Note {
-        if !cx.sync_phase.is_quiet() {
-            units.drop_home_twin(cx, unit);
-            return Note::Take;
-        }
-        let changed = cx.memory.update_twin(units.pages_of(unit));
-        match (self.history[unit].keep_writable(&units.tuning, changed, 1), changed) {
-            (false, _) => {
-                units.drop_home_twin(cx, unit);
-                Note::Take
-            }
-            (true, true) => Note::Leave,
-            (true, false) => Note::PassOver,
+    pub(super) fn renew_home_twin(&mut self, cx: &mut Context<'_>, writes: &WritePredictor, unit: usize) {
+        if writes.is_one_of_few(unit) && cx.sync_phase.is_quiet() {
+            self.make_home_twin(cx, unit);
         }
     }
 
     /// A diff is about to be applied to the unit.
-    pub(super) fn drop_home_twin_for_diff(&mut self, cx: &mut Context<'_>, units: &mut Units, unit: usize) {
-        if units[unit].state.has_home_twin() && Rule::DiffsEndComparisons.on() {
-            self.history[unit].distrust(&units.tuning);
-            units.drop_home_twin(cx, unit);
+    pub(super) fn drop_home_twin_for_diff(&mut self, cx: &mut Context<'_>, writes: &mut WritePredictor, unit: usize) {
+        if self[unit].state.has_home_twin() && Rule::DiffsEndComparisons.on() {
+            writes.observe(&self.tuning, Event::Diff(unit));
+            self.drop_home_twin(cx, unit);
         }
     }
-}
 
-impl Units {
     fn make_home_twin(&mut self, cx: &mut Context<'_>, unit: usize) {
         if let Some(home) = self[unit].state.home_mut() {
             home.detect(Detection::Twin);

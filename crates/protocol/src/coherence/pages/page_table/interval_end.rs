@@ -3,9 +3,10 @@
 use super::migration::let_write;
 use super::state::{CopyState, Detection, UnitState, Writers};
 use super::units::{Unit, Units};
-use super::write_predictor::Note;
 use super::{DiffSink, PageTable, part};
-use crate::coherence::pages::sync_phase::SyncPhase;
+use crate::coherence::pages::policy::Predictor;
+use crate::coherence::pages::policy::sync_phase::SyncPhase;
+use crate::coherence::pages::policy::write_predictor::{self, Note};
 use crate::coherence::pages::{CHUNK_PAGES, Context, GAP_LOOK, PageNo, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
@@ -88,7 +89,11 @@ impl PageTable {
             return;
         }
         let here = seen.map(|seen| part(seen, &self.units.all_pages()));
-        self.write_predictor.count_written(&self.units.tuning, here.unwrap_or_default(), self.units.all_pages());
+        let all = self.units.all_pages();
+        let inside = |run: &Range<PageNo>| run.end.min(all.end) - run.start.max(all.start);
+        let written = here.unwrap_or_default().iter().map(inside).sum();
+        let closes = write_predictor::Event::Closes { written, pages: all.end - all.start };
+        self.write_predictor.observe(&self.units.tuning, closes);
         let nothing_seen = here.is_some_and(|here| here.is_empty());
         let state = &mut self.close_state;
         if nothing_seen
@@ -205,9 +210,9 @@ impl PageTable {
                 continue;
             }
             let (units, writes) = (&mut self.units, &mut self.write_predictor);
-            let note = if seen.is_some() { writes.predict_rewrite(cx, units, unit) } else { Note::Take };
+            let note = if seen.is_some() { units.judge_note(cx, writes, unit) } else { Note::Take };
             if note != Note::Take {
-                units[unit].state.set_dirty(note == Note::Leave);
+                units[unit].state.set_dirty(note != Note::PassOver);
                 continue;
             }
             let joins = |i: usize| absent(&units[i]) || (units[i].state.is_tracked() && !writes.is_left(i));

@@ -4,6 +4,7 @@
 use super::state::{CopyState, UnitState};
 use super::units::{Unit, Units};
 use super::{DiffSink, PageTable, add_unit, part};
+use crate::coherence::pages::policy::reuse;
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -64,7 +65,7 @@ impl PageTable {
             }
             cx.memory.drop_twin(self.units.pages_of(unit));
             self.units[unit].state.end_copy();
-            self.units[unit].history.ended = cx.sync_phase.epoch();
+            self.units.observe_use(unit, reuse::Event::Ended(cx.sync_phase.epoch()));
             cx.tally.invalidations += 1;
         }
         stretches.into_iter().for_each(|pages| cx.memory.untrack(pages));
@@ -134,8 +135,8 @@ impl PageTable {
         self.invalidate_runs(cx, std::slice::from_ref(&(unit..unit + 1)), flush);
         cx.tally.evictions += 1;
         cx.tally.invalidations -= 1;
+        self.units.observe_use(unit, reuse::Event::Evicted);
         let this = &mut self.units[unit];
-        this.history.credit = 0;
         // What was told of it said that the copy is held.
         if this.notices.are_told() && self.kept.is_none() && Rule::MigrationNeedsValidCopy.on() {
             self.close_state.pending = true;

@@ -456,7 +456,7 @@ impl PageTable {
             if manages && !Rule::ManagersAreComplete.on() {
                 continue;
             }
-            if !manages && this.history.credit == 0 {
+            if !manages && !self.units.is_used_again(unit) {
                 self.give_memory_back(cx, unit);
                 continue;
             }

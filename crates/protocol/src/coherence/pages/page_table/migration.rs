@@ -3,6 +3,7 @@
 use super::PageTable;
 use super::state::{CopyState, Memory, UnitState, Writers};
 use super::units::Units;
+use crate::coherence::pages::policy::{Predictor, push_predictor, write_predictor};
 use crate::coherence::pages::{Context, PageNo, push_range};
 use crate::ids::NodeId;
 use std::ops::Range;
@@ -19,8 +20,8 @@ impl PageTable {
         for unit in self.units.within(pages) {
             let at = self.units.pages_of(unit);
             self.units.drop_stale_mapping(cx, unit);
-            self.push_predictor.forget(unit);
-            self.write_predictor.forget_note(unit);
+            self.push_predictor.observe(&self.units.tuning, push_predictor::Event::Forgotten(unit));
+            self.write_predictor.observe(&self.units.tuning, write_predictor::Event::NoteTaken(unit));
             self.offers.end(cx, &mut self.units, unit);
             let (layout, this) = (self.units.layout, &mut self.units[unit]);
             this.home = writer;
@@ -40,7 +41,8 @@ impl PageTable {
                 UnitState::Home(_) | UnitState::Valid(_) => {
                     // A copy that was fetched after the writer's notice had come is up to date, but its new home does
                     // not know of it.
-                    this.reset(UnitState::Invalid(if was_home { Memory::None } else { Memory::Kept }));
+                    let memory = if was_home { Memory::None } else { Memory::Kept };
+                    self.units.reset(unit, UnitState::Invalid(memory));
                     cx.memory.drop_twin(at.clone());
                     push_range(&mut gone, at);
                     if was_home {
@@ -66,9 +68,8 @@ impl Units {
     fn become_home_of_written(&mut self, cx: &mut Context<'_>, unit: usize) {
         let mapped = self[unit].state != UnitState::Valid(CopyState::Untracked);
         self.become_home(cx, unit, mapped);
-        let this = &mut self[unit];
-        this.reset(this.state);
-        if let Some(home) = this.state.home_mut() {
+        self.reset(unit, self[unit].state);
+        if let Some(home) = self[unit].state.home_mut() {
             home.writers = Writers::Home;
         }
         cx.memory.drop_twin(self.pages_of(unit));

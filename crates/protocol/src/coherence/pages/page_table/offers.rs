@@ -3,6 +3,8 @@
 use super::state::Detection;
 use super::units::Units;
 use crate::coherence::pages::Context;
+use crate::coherence::pages::policy::Predictor;
+use crate::coherence::pages::policy::extent::{OfferAhead, Offered};
 use crate::rules::Rule;
 use std::ops::Range;
 
@@ -16,13 +18,11 @@ impl Offers {
         self.0 == 0
     }
 
-    /// Which units are offered when these were asked for: they themselves, and what follows in proportion to what was
-    /// offered here before. Whoever asks often is soon spared the trouble; what is offered in vain costs its next
-    /// writer a note in the kernel.
+    /// Which units are offered when these were asked for: they themselves, and some of what follows.
     pub(super) fn choose(self, units: &Units, asked: &[Range<usize>]) -> Vec<usize> {
         let new = |unit: &usize| units[*unit].is_home() && !units[*unit].state.is_offered();
         let mut offers: Vec<usize> = asked.iter().flat_map(Range::clone).filter(new).collect();
-        let most = units.tuning.offer_growth * (offers.len() + self.0);
+        let most = OfferAhead.predict(&units.tuning, Offered { asked: offers.len(), before: self.0 });
         // They need not stand in order.
         let end = asked.iter().map(|run| run.end).max().unwrap_or_default();
         let (behind, before) = (end..units.len(), 0..end);

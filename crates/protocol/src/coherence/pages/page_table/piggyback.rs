@@ -11,13 +11,14 @@ use std::ops::Range;
 impl PageTable {
     /// Whether the unit of this page is valid here; `None` if an acquire would not fetch it again.
     pub fn would_fetch(&self, page: PageNo) -> Option<bool> {
-        let this = self.unit(page);
-        let copy = match this.state {
+        let unit = self.units.index(page);
+        let state = self.units[unit].state;
+        let copy = match state {
             UnitState::Invalid(memory) => memory != Memory::Unheard,
             state => state.is_valid() || state.is_absent(),
         };
         let copy = copy && !self.read_only && !self.keeps_diffs();
-        (copy && this.history.credit > 0).then_some(this.state.is_valid())
+        (copy && self.units.is_used_again(unit)).then_some(state.is_valid())
     }
 
     /// The token of a lock goes to a node that wants this unit: appends its bytes if they are as that node must see

@@ -2,6 +2,8 @@
 
 use super::ChunkLayout;
 use super::state::UnitState;
+use crate::coherence::pages::policy::Predictor;
+use crate::coherence::pages::policy::reuse::{self, Reuse};
 use crate::coherence::pages::{PageNo, RunList, push_range};
 use crate::ids::NodeId;
 use crate::tuning::PageTuning;
@@ -14,7 +16,7 @@ pub struct Unit {
     pub(super) home: NodeId,
     pub(super) state: UnitState,
     pub(super) notices: Notices,
-    pub(super) history: History,
+    pub(super) reuse: Reuse,
 }
 
 /// What this node has to tell others of a unit, and what it has told them in this epoch.
@@ -22,19 +24,6 @@ pub struct Unit {
 /// A node writes a copy, or carries out an atomic operation at its home: it *owes* a notice. The close pays it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(super) struct Notices(u8);
-
-/// How a unit was used while it was here, for guesses at how it will be.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub(super) struct History {
-    /// How often the unit may still be fetched ahead without being seen in use.
-    pub credit: u8,
-    /// How much credit a use earns.
-    pub trust: u8,
-    /// The epoch in which it last ended.
-    pub ended: u8,
-    /// It was written while it was here, and was not fetched with others since then: see `write_prefetch`.
-    pub written_before: bool,
-}
 
 impl Notices {
     /// Flushed in the open interval, and so to be named in its notices.
@@ -112,33 +101,6 @@ impl Notices {
     }
 }
 
-impl History {
-    /// A fault shows that the unit is used; so much trust it earns at most.
-    pub fn earn(&mut self, trust_max: u8) {
-        self.credit = self.trust;
-        self.trust = (self.trust * 2).clamp(1, trust_max);
-    }
-
-    /// The copy has changed. Whoever writes a copy uses it, and after the second time will probably do so again.
-    pub fn write(&mut self) {
-        self.credit = self.credit.max(self.trust);
-        self.trust = self.trust.max(1);
-        self.written_before = true;
-    }
-
-    /// The unit is fetched ahead; whether it has earned that.
-    pub fn spend(&mut self) -> bool {
-        let has = self.credit > 0;
-        self.credit -= u8::from(has);
-        has
-    }
-
-    /// It will not be fetched ahead before it has earned that anew.
-    pub fn forget(&mut self) {
-        (self.credit, self.trust) = (0, 0);
-    }
-}
-
 impl Unit {
     /// The home, as far as this node knows.
     pub fn home(&self) -> NodeId {
@@ -190,11 +152,6 @@ impl Unit {
     pub(super) fn has_work(&self) -> bool {
         self.notices.are_owed() || self.state.is_dirty() || self.state.is_assumed_dirty()
     }
-
-    /// A unit of which this node has a copy or is the home, and is neither any more: what was to be told of it is void.
-    pub(super) fn reset(&mut self, state: UnitState) {
-        (self.state, self.notices, self.history.written_before) = (state, Notices::default(), false);
-    }
 }
 
 /// The units of one page table, by their place in it.
@@ -222,6 +179,24 @@ impl Units {
     pub(super) fn new(layout: ChunkLayout, unit: impl FnMut(PageNo) -> Unit) -> Units {
         let firsts = (0..layout.pages / layout.unit_pages).map(|i| layout.first + i * layout.unit_pages);
         Units { layout, tuning: PageTuning::DEFAULT, units: firsts.map(unit).collect() }
+    }
+
+    /// Something has happened to a unit that says whether it will be used again.
+    pub(super) fn observe_use(&mut self, unit: usize, event: reuse::Event) {
+        self.units[unit].reuse.observe(&self.tuning, event);
+    }
+
+    /// Whether a unit that is not here will probably be used soon.
+    pub(super) fn is_used_again(&self, unit: usize) -> bool {
+        let mut reuse = self.units[unit].reuse;
+        reuse.predict(&self.tuning, ())
+    }
+
+    /// A unit of which this node has a copy or is the home, and is neither any more: what was to be told of it is void.
+    pub(super) fn reset(&mut self, unit: usize, state: UnitState) {
+        self.observe_use(unit, reuse::Event::Replaced);
+        let this = &mut self.units[unit];
+        (this.state, this.notices) = (state, Notices::default());
     }
 
     pub(super) fn index(&self, page: PageNo) -> usize {

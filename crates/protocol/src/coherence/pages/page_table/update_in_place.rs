@@ -24,11 +24,10 @@ impl PageTable {
                 if self.units[unit].is_home_written_elsewhere() {
                     continue;
                 }
-                let this = &mut self.units[unit];
-                if keeps && this.history.credit > 0 && this.state.make_stale() {
+                if keeps && self.units.is_used_again(unit) && self.units[unit].state.make_stale() {
                     cx.tally.invalidations += 1;
                 }
-                if matches!(this.state, UnitState::Stale(_)) {
+                if matches!(self.units[unit].state, UnitState::Stale(_)) {
                     continue;
                 }
                 self.cancel_fetch(cx, unit, flush);

@@ -3,12 +3,13 @@
 //! The end of an interval looks at the kernel's notes of all pages that may have been written and matter, by a call for
 //! each stretch of them. Most calls find nothing: they are for pages that were in use once. A stretch of which the
 //! looks in a row that found nothing have cost as much as to untrack it and have it back is untracked
-//! ([`PageTable::untrack_idle`](comem_protocol::coherence::pages::page_table::PageTable::untrack_idle)). One that comes
+//! ([`PageTable::untrack_idle`](crate::coherence::pages::page_table::PageTable::untrack_idle)). One that comes
 //! back before that has paid is left alone for twice as long the next time, one that stays away for longer half as
 //! long.
 
-use comem_protocol::coherence::pages::PageNo;
-use comem_protocol::tuning::CacheTuning;
+use super::Predictor;
+use crate::coherence::pages::PageNo;
+use crate::tuning::CacheTuning;
 use std::ops::Range;
 
 /// Stretches that are followed at a time.
@@ -59,7 +60,7 @@ impl Stretch {
 
 /// What the ends of intervals have found where.
 #[derive(Debug)]
-pub(crate) struct ScanCost {
+pub struct ScanCost {
     stretches: Box<[Stretch; STRETCHES_FOLLOWED]>,
     tuning: CacheTuning,
 }
@@ -72,33 +73,8 @@ impl Default for ScanCost {
 
 impl ScanCost {
     /// Counts by these numbers.
-    pub(crate) fn new(tuning: CacheTuning) -> ScanCost {
+    pub fn new(tuning: CacheTuning) -> ScanCost {
         ScanCost { stretches: Box::new([Stretch::default(); STRETCHES_FOLLOWED]), tuning }
-    }
-
-    /// A stretch was looked at in this close (they are counted), and so much was found in it. What it is time to
-    /// untrack goes to `untracked`.
-    pub(crate) fn looked(
-        &mut self,
-        pages: &Range<PageNo>,
-        found: &[Range<PageNo>],
-        close: u32,
-        untracked: &mut Vec<Range<PageNo>>,
-    ) {
-        if !self.tuning.scan_cost {
-            return;
-        }
-        let (mut first, mut call) = (pages.start, self.tuning.look_ns);
-        while first < pages.end {
-            let long = pages.end - pages.start > PART;
-            let end = if long { pages.end.min((first / PART + 1) * PART) } else { pages.end };
-            let found = found.iter().any(|run| run.start < end && first < run.end);
-            let cost = std::mem::take(&mut call) + u64::from(end - first) * self.tuning.look_page_ns;
-            if self.part((first, end), found, cost, close) {
-                untracked.push(first..end);
-            }
-            first = end;
-        }
     }
 
     fn part(&mut self, pages: (PageNo, PageNo), found: bool, cost: u64, close: u32) -> bool {
@@ -115,6 +91,45 @@ impl ScanCost {
     }
 }
 
+/// A look of a close at a stretch.
+#[derive(Debug)]
+pub struct Look<'a> {
+    /// The stretch.
+    pub pages: &'a Range<PageNo>,
+    /// What was found in it.
+    pub found: &'a [Range<PageNo>],
+    /// The close, as they are counted.
+    pub close: u32,
+    /// What it is time to untrack goes here.
+    pub untracked: &'a mut Vec<Range<PageNo>>,
+}
+
+impl Predictor for ScanCost {
+    type Numbers = ();
+    /// It learns from what it is asked.
+    type Event<'a> = ();
+    type Query<'a> = Look<'a>;
+    type Prediction = ();
+
+    fn is_on(&self, (): &()) -> bool {
+        self.tuning.scan_cost
+    }
+
+    fn answer(&mut self, (): &(), Look { pages, found, close, untracked }: Look<'_>) {
+        let (mut first, mut call) = (pages.start, self.tuning.look_ns);
+        while first < pages.end {
+            let long = pages.end - pages.start > PART;
+            let end = if long { pages.end.min((first / PART + 1) * PART) } else { pages.end };
+            let found = found.iter().any(|run| run.start < end && first < run.end);
+            let cost = std::mem::take(&mut call) + u64::from(end - first) * self.tuning.look_page_ns;
+            if self.part((first, end), found, cost, close) {
+                untracked.push(first..end);
+            }
+            first = end;
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init)] // lists of runs, often of one
 mod tests {
@@ -122,18 +137,19 @@ mod tests {
 
     /// Looks at the closes after each other, none of which finds anything.
     struct Looks {
-        vain: ScanCost,
+        scan_cost: ScanCost,
         close: u32,
     }
 
     impl Looks {
         fn new() -> Looks {
-            Looks { vain: ScanCost::default(), close: 0 }
+            Looks { scan_cost: ScanCost::default(), close: 0 }
         }
 
         fn look(&mut self, pages: &Range<PageNo>, found: &[Range<PageNo>]) -> Vec<Range<PageNo>> {
             let mut untracked = Vec::new();
-            self.vain.looked(pages, found, self.close, &mut untracked);
+            let look = Look { pages, found, close: self.close, untracked: &mut untracked };
+            self.scan_cost.predict(&(), look);
             self.close += 1;
             untracked
         }
@@ -161,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_stayed_away_for_long_is_laid_aside_sooner() {
+    fn one_that_has_stayed_away_for_long_is_untracked_sooner() {
         let (mut looks, pages) = (Looks::new(), 7..8);
         for so_many in [11, 6, 3, 3] {
             assert_eq!(looks.until_untracked(&pages), (so_many, vec![pages.clone()]));
@@ -170,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_stretch_the_parts_that_are_not_written_are_laid_aside() {
+    fn of_a_long_stretch_the_parts_that_are_not_written_are_untracked() {
         let mut looks = Looks::new();
         let (pages, written) = (5_000..6_300, 5_200..5_201);
         let mut untracked = Vec::new();

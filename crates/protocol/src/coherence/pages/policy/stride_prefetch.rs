@@ -1,9 +1,10 @@
 //! Sequences among a thread's page faults, and what is fetched ahead for them.
 
-use comem_protocol::coherence::pages::PageNo;
-use comem_protocol::coherence::pages::page_table::PrefetchPlan;
-use comem_protocol::coherence::pages::wire::FETCH_PAGES_MAX;
-use comem_protocol::tuning::PrefetchTuning;
+use super::Predictor;
+use crate::coherence::pages::PageNo;
+use crate::coherence::pages::page_table::PrefetchPlan;
+use crate::coherence::pages::wire::FETCH_PAGES_MAX;
+use crate::tuning::PrefetchTuning;
 use std::ops::Range;
 
 /// One sequence of faults: pages in a row, or with a stride.
@@ -115,7 +116,7 @@ impl Usual {
 
 /// What a thread's faults look like: each sequence among them is followed by itself, and fetched ahead in growing runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct StridePrefetcher {
+pub struct StridePrefetcher {
     streams: [Stream; StridePrefetcher::STREAMS_MAX],
     faults: u32,
     /// Strides that were followed lately, in pages: the second fault at such a distance begins a run at once.
@@ -132,7 +133,7 @@ impl StridePrefetcher {
     const STREAMS_MAX: usize = 8;
 
     /// Of a thread that has not faulted.
-    pub(crate) fn new(tuning: PrefetchTuning) -> StridePrefetcher {
+    pub fn new(tuning: PrefetchTuning) -> StridePrefetcher {
         StridePrefetcher { tuning, ..StridePrefetcher::default() }
     }
 
@@ -148,19 +149,10 @@ impl StridePrefetcher {
         growth.into_iter().find(|n| *n > units).unwrap_or(growth[3])
     }
 
-    /// The thread has made an acquire: copies may have ended.
-    pub(crate) fn synchronise(&mut self) {
-        self.synchronised = self.synchronised.wrapping_add(1);
-    }
-
-    /// A fault at `page`: what to fetch with it.
-    pub(in crate::shared) fn next(&mut self, page: PageNo, unit_pages: u32) -> PrefetchPlan {
+    /// [`Query::Fault`].
+    fn next(&mut self, page: PageNo, unit_pages: u32) -> PrefetchPlan {
         self.faults += 1;
-        let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
-        if !self.tuning.stride {
-            // What was in use behind the page may come with it all the same.
-            return PrefetchPlan { known: most.min(self.tuning.third_run_units), ..PrefetchPlan::NOTHING };
-        }
+        let most = units_max(unit_pages);
         let unit = i64::from(unit_pages);
         let far = |s: &Stream| i64::from(page) - i64::from(s.last);
         let goes_on = |s: &Stream| {
@@ -237,9 +229,8 @@ impl StridePrefetcher {
         }
     }
 
-    /// The fault at `page`, about which [`StridePrefetcher::next`] has said this, is not a home page's: as much of it
-    /// as is to be fetched. A sequence that went through home pages has not been fetched so far, however long it is.
-    pub(in crate::shared) fn fetches(&mut self, page: PageNo, ahead: PrefetchPlan) -> PrefetchPlan {
+    /// [`Query::Elsewhere`].
+    fn fetches(&mut self, page: PageNo, ahead: PrefetchPlan) -> PrefetchPlan {
         let Some(at) = self.of_fault(page) else { return ahead };
         let next = self.next_run(self.streams[at].fetched);
         let stream = &mut self.streams[at];
@@ -276,10 +267,8 @@ impl StridePrefetcher {
         }
     }
 
-    /// Copies have to go for what is fetched ahead of the fault at `page`, about which [`StridePrefetcher::next`] has
-    /// said this: of a sequence in a row no more than so many units, and as many behind them, and of one with a stride
-    /// nothing where such have ended early. Else copies that are in use would go for others that never are.
-    pub(in crate::shared) fn throttle(&mut self, page: PageNo, ahead: PrefetchPlan, most: usize) -> PrefetchPlan {
+    /// [`Query::Crowded`].
+    fn throttle(&mut self, page: PageNo, ahead: PrefetchPlan, most: usize) -> PrefetchPlan {
         let Some(at) = self.of_fault(page) else { return ahead };
         let stream = &mut self.streams[at];
         let doubtful = ahead.stride != 1 && self.doubt >= self.tuning.doubt_enough;
@@ -302,25 +291,16 @@ impl StridePrefetcher {
         }
     }
 
-    /// The run ahead of the fault at `page` was asked for, as far as `last`: what lies before that may come without
-    /// another fault.
-    pub(in crate::shared) fn extend(&mut self, page: PageNo, last: PageNo) {
-        let Some(at) = self.of_fault(page) else { return };
-        let stream = &mut self.streams[at];
-        let steps = (i64::from(last) - i64::from(page)).checked_div(stream.stride).unwrap_or_default();
-        stream.reach = stream.reach.max(usize::try_from(steps + 1).unwrap_or_default());
-    }
-
     /// What follows the run that the fault at `page` fetched, once runs are so long that it pays to have the next one
     /// under way: how far on it begins, in units, and how long it is.
-    pub(in crate::shared) fn after(
+    pub fn after(
         &self,
         page: PageNo,
         ahead: PrefetchPlan,
         unit_pages: u32,
         fetched: Option<&[Range<PageNo>]>,
     ) -> Option<(isize, PrefetchPlan)> {
-        let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
+        let most = units_max(unit_pages);
         let long = ahead.units >= self.tuning.third_run_units.min(most) && ahead.units > 1;
         let stream = self.of_fault(page).map(|at| self.streams[at]);
         let left = stream.and_then(|s| s.left).map_or(most, |left| left.saturating_sub(ahead.units));
@@ -334,17 +314,109 @@ impl StridePrefetcher {
     }
 }
 
+/// The units of one fetch at most.
+fn units_max(unit_pages: u32) -> usize {
+    (FETCH_PAGES_MAX / unit_pages).max(1) as usize
+}
+
+/// What has happened to a thread.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// It has made an acquire: copies may have ended.
+    Synchronised,
+    /// The run ahead of its fault at `page` was asked for, as far as `last`: what lies before that may come without
+    /// another fault.
+    RanAhead {
+        /// Where it faulted.
+        page: PageNo,
+        /// The last page.
+        last: PageNo,
+    },
+}
+
+/// What to fetch with a page at which a thread faults. The first question is asked of each fault, the others if what
+/// they say is known of the page.
+#[derive(Clone, Copy, Debug)]
+pub enum Query {
+    /// It faults.
+    Fault {
+        /// The page.
+        page: PageNo,
+        /// Pages of its unit.
+        unit_pages: u32,
+    },
+    /// Its home is another node, and this was said: as much of it as is to be fetched. A sequence that went through
+    /// home pages has not been fetched so far, however long it is.
+    Elsewhere {
+        /// The page.
+        page: PageNo,
+        /// What was said.
+        plan: PrefetchPlan,
+    },
+    /// Copies have to go for what is fetched ahead, and this was said: so much of it that copies which are in use do
+    /// not go for others that never are.
+    Crowded {
+        /// The page.
+        page: PageNo,
+        /// What was said.
+        plan: PrefetchPlan,
+        /// So many units at most, and as many behind them; of a sequence with a stride none where such ended early.
+        units_max: usize,
+    },
+}
+
+impl Predictor for StridePrefetcher {
+    type Numbers = ();
+    type Event<'a> = Event;
+    type Query<'a> = Query;
+    type Prediction = PrefetchPlan;
+
+    fn is_on(&self, (): &()) -> bool {
+        self.tuning.stride
+    }
+
+    fn otherwise(&self, (): &(), query: Query) -> PrefetchPlan {
+        match query {
+            // What was in use behind the page may come with it all the same.
+            Query::Fault { unit_pages, .. } => {
+                PrefetchPlan { known: units_max(unit_pages).min(self.tuning.third_run_units), ..PrefetchPlan::NOTHING }
+            }
+            Query::Elsewhere { plan, .. } | Query::Crowded { plan, .. } => plan,
+        }
+    }
+
+    fn learn(&mut self, (): &(), event: Event) {
+        match event {
+            Event::Synchronised => self.synchronised = self.synchronised.wrapping_add(1),
+            Event::RanAhead { page, last } => {
+                let Some(at) = self.of_fault(page) else { return };
+                let stream = &mut self.streams[at];
+                let steps = (i64::from(last) - i64::from(page)).checked_div(stream.stride).unwrap_or_default();
+                stream.reach = stream.reach.max(usize::try_from(steps + 1).unwrap_or_default());
+            }
+        }
+    }
+
+    fn answer(&mut self, (): &(), query: Query) -> PrefetchPlan {
+        match query {
+            Query::Fault { page, unit_pages } => self.next(page, unit_pages),
+            Query::Elsewhere { page, plan } => self.fetches(page, plan),
+            Query::Crowded { page, plan, units_max } => self.throttle(page, plan, units_max),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::faults::Rng;
     use std::collections::BTreeSet;
 
     /// A fault at a page whose home is elsewhere.
     fn next(streams: &mut StridePrefetcher, page: PageNo) -> PrefetchPlan {
-        let ahead = streams.next(page, 1);
-        let fetched = streams.fetches(page, ahead);
-        assert!(fetched == ahead || streams.of_fault(page).is_some());
+        let plan = streams.predict(&(), Query::Fault { page, unit_pages: 1 });
+        let fetched = streams.predict(&(), Query::Elsewhere { page, plan });
+        assert!(fetched == plan || streams.of_fault(page).is_some());
         fetched
     }
 
@@ -397,10 +469,10 @@ mod tests {
         });
         let ahead = streams.next(1039, 1);
         assert_eq!(streams.after(1039, ahead, 1, None).map(|(far, next)| (far, next.units)), Some((60, 60)));
-        streams.extend(1039, 1158);
+        streams.observe(&(), Event::RanAhead { page: 1039, last: 1158 });
         assert_eq!(streams.next(1159, 1).units, 60);
         // A run ahead of another fault changes nothing.
-        streams.extend(1039, 1400);
+        streams.observe(&(), Event::RanAhead { page: 1039, last: 1400 });
         assert_eq!(streams.next(1300, 1).units, 1);
     }
 
@@ -416,7 +488,7 @@ mod tests {
                     let units = next(&mut streams, first + here).units;
                     (here, fetched) = (here + units as PageNo, fetched + units);
                 }
-                streams.synchronise();
+                streams.observe(&(), Event::Synchronised);
             }
             let read = 200 * row as usize;
             assert!(fetched < read * 2, "{fetched} pages for {read}");
@@ -431,13 +503,13 @@ mod tests {
             let ahead = next(&mut streams, page);
             runs.push(ahead.units);
             // Whoever takes work out of a queue synchronises for each part.
-            (0..ahead.units.div_ceil(7)).for_each(|_| streams.synchronise());
+            (0..ahead.units.div_ceil(7)).for_each(|_| streams.observe(&(), Event::Synchronised));
             page += ahead.units as PageNo;
         }
         assert_eq!(runs[..5], [1, 8, 30, 60, 60]);
         // Once too much was fetched, and then not again.
         assert_eq!(next(&mut streams, page - 40).units, 20);
-        streams.synchronise();
+        streams.observe(&(), Event::Synchronised);
         assert_eq!(next(&mut streams, page - 20).units, 30);
     }
 
@@ -558,7 +630,7 @@ mod tests {
             let behind = streams.after(at, ahead, 1, None);
             let run = ahead.units as u32 + behind.map_or(0, |(_, ahead)| ahead.units as u32);
             if behind.is_some() {
-                streams.extend(at, at + run - 1);
+                streams.observe(&(), Event::RanAhead { page: at, last: at + run - 1 });
             }
             (at, faults) = (at + run, faults + 1);
         }
@@ -621,21 +693,18 @@ mod tests {
         assert!(faults * 10 <= alone * 11, "{faults} faults and not {alone}");
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(1000))]
-
-        #[test]
-        fn a_sequence_ends_behind_its_beginning_whatever_was_touched(
-            faults in proptest::collection::vec((0..3u32, 1000..1010u32, any::<bool>()), 0..200),
-        ) {
-            let mut streams = StridePrefetcher::default();
-            for (unit, page, runs_ahead) in faults {
-                let (unit, page) = (1 << unit, page & !((1 << unit) - 1));
+    #[test]
+    fn a_sequence_ends_behind_its_beginning_whatever_was_touched() {
+        for seed in 0..1000 {
+            let (mut rng, mut streams) = (Rng::new(seed), StridePrefetcher::default());
+            for _ in 0..rng.below(200) {
+                let unit = 1 << rng.below(3);
+                let page = (1000 + rng.below(10) as PageNo) & !(unit - 1);
                 let ahead = streams.next(page, unit);
-                if let (true, Some((_, run))) = (runs_ahead, streams.after(page, ahead, unit, None)) {
-                    streams.extend(page, page + run.units as u32);
+                if let (0, Some((_, run))) = (rng.below(2), streams.after(page, ahead, unit, None)) {
+                    streams.observe(&(), Event::RanAhead { page, last: page + run.units as u32 });
                 }
-                prop_assert!(streams.streams.iter().all(|s| !s.in_a_row || s.first < s.last), "{streams:?}");
+                assert!(streams.streams.iter().all(|s| !s.in_a_row || s.first < s.last), "seed {seed}: {streams:?}");
             }
         }
     }

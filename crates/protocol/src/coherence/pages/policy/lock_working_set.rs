@@ -16,10 +16,11 @@
 //! everybody's reads. So each page remembers what became of it after the last four barriers that ended it, and a
 //! barrier passes over what was of no use two and four of them before.
 
-use comem_protocol::coherence::pages::piggyback::PIGGYBACK_PAGES_MAX;
-use comem_protocol::coherence::pages::{PageNo, push_range};
-use comem_protocol::ids::LockId;
-use comem_protocol::tuning::WorkingSetTuning;
+use super::Predictor;
+use crate::coherence::pages::piggyback::PIGGYBACK_PAGES_MAX;
+use crate::coherence::pages::{PageNo, push_range};
+use crate::ids::LockId;
+use crate::tuning::WorkingSetTuning;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -57,7 +58,7 @@ impl Guard {
 
 /// The sections of a node.
 #[derive(Debug, Default)]
-pub(crate) struct LockWorkingSets {
+pub struct LockWorkingSets {
     guards: BTreeMap<PageNo, Guard>,
     of_lock: BTreeMap<LockId, Vec<PageNo>>,
     /// What the last acquires of locks fetched that fetched a few pages.
@@ -75,15 +76,11 @@ pub(crate) struct LockWorkingSets {
 
 impl LockWorkingSets {
     /// Nothing is known yet.
-    pub(crate) fn new(tuning: WorkingSetTuning) -> LockWorkingSets {
+    pub fn new(tuning: WorkingSetTuning) -> LockWorkingSets {
         LockWorkingSets { tuning, ..LockWorkingSets::default() }
     }
 
-    /// These pages were written in the interval that ended because the lock's token left.
-    pub(in crate::shared) fn written_under(&mut self, lock: LockId, pages: Range<PageNo>) {
-        if !self.tuning.follow {
-            return;
-        }
+    fn written_under(&mut self, lock: LockId, pages: Range<PageNo>) {
         let tuning = self.tuning;
         for page in pages {
             let next = match self.guards.get(&page) {
@@ -123,27 +120,13 @@ impl LockWorkingSets {
         }
     }
 
-    /// The page was touched under another lock than its own: it belongs to none for now.
-    pub(in crate::shared) fn release(&mut self, page: PageNo) {
-        if let Some(guard) = self.guards.get(&page) {
-            self.set(page, Guard { score: 0, ..*guard });
-        }
-    }
-
     /// The lock to which a page belongs.
-    pub(in crate::shared) fn guard_of(&self, page: PageNo) -> Option<LockId> {
+    pub fn guard_of(&self, page: PageNo) -> Option<LockId> {
         self.guards.get(&page).filter(|guard| guard.is_sure(&self.tuning)).map(|guard| guard.lock)
     }
 
-    /// The pages that an acquire of this lock will probably fetch, in order: the lock's own, and those that the last
-    /// one fetched.
-    pub(in crate::shared) fn expected(&self, lock: LockId) -> Vec<Range<PageNo>> {
-        let own = self.of_lock.get(&lock).into_iter().flatten().map(|page| *page..page + 1);
-        in_order(own.chain(self.fetched.get(&lock).into_iter().flatten().cloned()).collect())
-    }
-
     /// An acquire of this lock fetches these pages.
-    pub(in crate::shared) fn fetches(&mut self, lock: LockId, pages: &[Range<PageNo>]) {
+    fn fetched(&mut self, lock: LockId, pages: &[Range<PageNo>]) {
         let few = pages.iter().map(|run| run.end - run.start).sum::<PageNo>() <= PIGGYBACK_PAGES_MAX;
         if few && (self.fetched.len() < self.tuning.locks_max || self.fetched.contains_key(&lock)) {
             self.fetched.insert(lock, pages.to_vec());
@@ -152,26 +135,14 @@ impl LockWorkingSets {
         }
     }
 
-    /// A barrier is about to end copies: the pages, in order, that it does not fetch ahead.
-    pub(in crate::shared) fn pass_over(&mut self) -> &[PageNo] {
-        // What was fetched has stayed until now, and nobody has missed what was not.
-        for page in std::mem::take(&mut self.undecided) {
-            self.record_write(page, Done::Fetched, false);
-            self.record_write(page, Done::PassedOver, true);
-        }
-        self.passed.clear();
-        self.passed.extend(&self.unused);
+    /// The pages, in order, that the barrier which is about to end copies does not fetch ahead.
+    pub fn passed_over(&self) -> &[PageNo] {
         &self.passed
     }
 
-    /// Whether barriers pass over pages: then [`LockWorkingSets::missed`] wants to be told of faults.
-    pub(in crate::shared) fn passes_over(&self) -> bool {
+    /// Whether barriers pass over pages: then it wants to be told of faults ([`Event::Missed`]).
+    pub fn passes_over(&self) -> bool {
         !self.unused.is_empty()
-    }
-
-    /// A page was touched that is not here.
-    pub(in crate::shared) fn missed(&mut self, page: PageNo) {
-        self.record_write(page, Done::PassedOver, false);
     }
 
     /// It is known what came of what the last barrier did about a page, if it was that.
@@ -214,12 +185,7 @@ impl LockWorkingSets {
         wanted
     }
 
-    /// An acquire, of this lock if it is one, has ended copies: gives what may be fetched ahead now, in order.
-    pub(in crate::shared) fn sort_out(
-        &mut self,
-        lock: Option<LockId>,
-        ended: Vec<Range<PageNo>>,
-    ) -> Vec<Range<PageNo>> {
+    fn sort_out(&mut self, lock: Option<LockId>, ended: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
         let Some(lock) = lock else { return self.sort_out_all(ended) };
         if self.of_lock.is_empty() {
             return ended;
@@ -240,6 +206,96 @@ impl LockWorkingSets {
             self.put_off = in_order(std::mem::take(&mut self.put_off));
         }
         in_order(wanted)
+    }
+}
+
+/// What has happened on this node.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// These pages were written in the interval that ended because the lock's token left.
+    Written {
+        /// The lock.
+        lock: LockId,
+        /// The pages.
+        pages: Range<PageNo>,
+    },
+    /// A page was touched under another lock than its own: it belongs to none for now.
+    TouchedElsewhere(PageNo),
+    /// A page was touched that is not here.
+    Missed(PageNo),
+    /// An acquire of this lock fetches these pages.
+    Fetched {
+        /// The lock.
+        lock: LockId,
+        /// The pages.
+        pages: &'a [Range<PageNo>],
+    },
+    /// A barrier is about to end copies.
+    BarrierEnds,
+}
+
+/// What is needed of the copies that end?
+#[derive(Clone, Debug)]
+pub enum Query {
+    /// The pages that an acquire of this lock will probably fetch, in order: the lock's own, and those that the last
+    /// one fetched.
+    Expected(LockId),
+    /// An acquire, of this lock if it is one, has ended copies: what may be fetched ahead now, in order.
+    Ended {
+        /// The lock.
+        lock: Option<LockId>,
+        /// The copies.
+        ended: Vec<Range<PageNo>>,
+    },
+}
+
+impl Predictor for LockWorkingSets {
+    type Numbers = ();
+    type Event<'a> = Event<'a>;
+    type Query<'a> = Query;
+    type Prediction = Vec<Range<PageNo>>;
+
+    fn is_on(&self, (): &()) -> bool {
+        self.tuning.follow
+    }
+
+    fn otherwise(&self, (): &(), query: Query) -> Vec<Range<PageNo>> {
+        match query {
+            Query::Expected(_) => Vec::new(),
+            Query::Ended { ended, .. } => in_order(ended),
+        }
+    }
+
+    fn learn(&mut self, (): &(), event: Event<'_>) {
+        match event {
+            Event::Written { lock, pages } => self.written_under(lock, pages),
+            Event::TouchedElsewhere(page) => {
+                if let Some(guard) = self.guards.get(&page) {
+                    self.set(page, Guard { score: 0, ..*guard });
+                }
+            }
+            Event::Missed(page) => self.record_write(page, Done::PassedOver, false),
+            Event::Fetched { lock, pages } => self.fetched(lock, pages),
+            Event::BarrierEnds => {
+                // What was fetched has stayed until now, and nobody has missed what was not.
+                for page in std::mem::take(&mut self.undecided) {
+                    self.record_write(page, Done::Fetched, false);
+                    self.record_write(page, Done::PassedOver, true);
+                }
+                self.passed.clear();
+                self.passed.extend(&self.unused);
+            }
+        }
+    }
+
+    fn answer(&mut self, (): &(), query: Query) -> Vec<Range<PageNo>> {
+        match query {
+            Query::Expected(lock) => {
+                let own = self.of_lock.get(&lock).into_iter().flatten().map(|page| *page..page + 1);
+                in_order(own.chain(self.fetched.get(&lock).into_iter().flatten().cloned()).collect())
+            }
+            Query::Ended { lock, ended } => self.sort_out(lock, ended),
+        }
     }
 }
 
@@ -304,21 +360,30 @@ mod tests {
     fn a_page_that_is_touched_without_its_lock_is_nobodys_for_a_while() {
         let mut sections = LockWorkingSets::default();
         often(&mut sections, A, 4..6);
-        sections.release(4);
+        sections.observe(&(), Event::TouchedElsewhere(4));
         sections.written_under(A, 4..5);
         assert_eq!(sections.sort_out(Some(B), vec![4..6]), [4..5]);
         sections.written_under(A, 4..5);
         assert_eq!(sections.sort_out(Some(B), vec![4..5]), []);
     }
 
+    fn expected(sections: &mut LockWorkingSets, lock: LockId) -> Vec<Range<PageNo>> {
+        sections.predict(&(), Query::Expected(lock))
+    }
+
+    fn pass_over(sections: &mut LockWorkingSets) -> Vec<PageNo> {
+        sections.observe(&(), Event::BarrierEnds);
+        sections.passed_over().to_vec()
+    }
+
     /// A barrier that is followed by the sections, in which others come first, and one that is followed by reads; gives
     /// what each fetched ahead.
     fn round(sections: &mut LockWorkingSets) -> [Vec<Range<PageNo>>; 2] {
-        sections.pass_over();
+        pass_over(sections);
         let first = sections.sort_out(None, vec![4..8]);
         sections.sort_out(Some(B), first.clone());
         assert_eq!(sections.sort_out(Some(A), vec![]), [4..8]);
-        sections.pass_over();
+        pass_over(sections);
         [first, sections.sort_out(None, vec![4..8])]
     }
 
@@ -340,27 +405,27 @@ mod tests {
         let mut sections = LockWorkingSets::default();
         often(&mut sections, A, 4..8);
         (0..3).for_each(|_| drop(round(&mut sections)));
-        assert_eq!(sections.pass_over(), [4, 5, 6, 7]);
+        assert_eq!(pass_over(&mut sections), [4, 5, 6, 7]);
         assert_eq!(sections.sort_out(None, vec![4..8]), []);
         assert!(sections.passes_over());
-        sections.missed(6);
-        sections.missed(6);
-        sections.pass_over();
+        sections.observe(&(), Event::Missed(6));
+        sections.observe(&(), Event::Missed(6));
+        pass_over(&mut sections);
         assert_eq!(sections.sort_out(None, vec![]), [4..8], "what was put off");
-        assert_eq!(sections.pass_over(), [4, 5, 7]);
+        assert_eq!(pass_over(&mut sections), [4, 5, 7]);
     }
 
     #[test]
     fn an_acquire_expects_its_own_pages_and_what_the_last_one_fetched_if_that_was_little() {
         let mut sections = LockWorkingSets::default();
         often(&mut sections, A, 4..6);
-        assert_eq!(sections.expected(A), [4..6]);
-        sections.fetches(A, &[5..7, 9..10]);
-        assert_eq!((sections.expected(A), sections.expected(B)), (vec![4..7, 9..10], vec![]));
-        sections.fetches(A, &[20..20 + PIGGYBACK_PAGES_MAX + 1]);
-        assert_eq!(sections.expected(A), [4..6], "neither the many nor what came before them");
+        assert_eq!(expected(&mut sections, A), [4..6]);
+        sections.fetched(A, &[5..7, 9..10]);
+        assert_eq!((expected(&mut sections, A), expected(&mut sections, B)), (vec![4..7, 9..10], vec![]));
+        sections.fetched(A, &[20..20 + PIGGYBACK_PAGES_MAX + 1]);
+        assert_eq!(expected(&mut sections, A), [4..6], "neither the many nor what came before them");
         (0..WorkingSetTuning::DEFAULT.locks_max as u64 + 2)
-            .for_each(|lock| sections.fetches(LockId(100 + lock), &[1..2]));
+            .for_each(|lock| sections.fetched(LockId(100 + lock), &[1..2]));
         assert_eq!(sections.fetched.len(), WorkingSetTuning::DEFAULT.locks_max);
     }
 
@@ -369,7 +434,7 @@ mod tests {
         let mut sections = LockWorkingSets::default();
         often(&mut sections, A, 4..8);
         (0..2).for_each(|_| drop(round(&mut sections)));
-        assert_eq!(sections.pass_over(), [4, 5, 6, 7]);
+        assert_eq!(pass_over(&mut sections), [4, 5, 6, 7]);
         sections.passed.clear();
         assert_eq!(sections.sort_out(None, vec![4..6]), [4..6]);
     }
