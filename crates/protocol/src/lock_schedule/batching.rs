@@ -14,6 +14,7 @@
 //!   unless its node has a turn of its own.
 //! - Where single tokens are expensive, a node whose turn begins requests all those that have left since its last one.
 
+use crate::coherence::pages::policy::Predictor;
 use crate::ids::LockId;
 use crate::time::{Span, Time};
 use crate::tuning::LockTuning;
@@ -39,21 +40,69 @@ pub struct Batching {
     expensive: i32,
     /// Locks whose tokens have left since they were last requested ahead.
     left: Vec<LockId>,
+    /// The last token began a turn.
+    begins: bool,
     polling: Polling,
 }
 
-impl Batching {
-    /// When this node's turn ends, if it has one.
-    pub fn turn_end(&self, now: Time) -> Option<Time> {
-        (now < self.taken_until && now < self.ends).then_some(self.ends)
+/// What has happened to this node's tokens.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// One has come that a thread had asked another node for.
+    Arrived {
+        /// Since when.
+        asked: Time,
+        /// The time.
+        now: Time,
+        /// It is one of the last few that have left.
+        comes_back: bool,
+        /// How many threads the node has.
+        threads: u64,
+    },
+    /// That of this lock has left.
+    Left(LockId),
+    /// Threads of this node wait for others: its turn is over.
+    Waits(Time),
+}
+
+impl Predictor for Batching {
+    type Numbers = LockTuning;
+    type Event<'a> = Event;
+    /// When does this node's turn end, if it has one now?
+    type Query<'a> = Time;
+    type Prediction = Option<Time>;
+
+    fn is_on(&self, numbers: &LockTuning) -> bool {
+        numbers.turns
     }
 
-    /// A token has come that a thread, one of `threads`, had asked another node for; `comes_back`: it is one of the
-    /// last few that have left. Whether a turn begins.
-    pub fn arrived(&mut self, tuning: &LockTuning, asked: Time, now: Time, (comes_back, threads): (bool, u64)) -> bool {
-        if !tuning.turns {
-            return false;
+    fn learn(&mut self, numbers: &LockTuning, event: Event) {
+        match event {
+            Event::Arrived { asked, now, comes_back, threads } => {
+                self.begins = self.arrived(numbers, asked, now, (comes_back, threads));
+            }
+            Event::Left(lock) => {
+                if numbers.request_ahead && self.left.len() < numbers.request_ahead_max {
+                    self.left.push(lock);
+                }
+            }
+            Event::Waits(now) => self.ends = self.ends.min(now),
         }
+    }
+
+    fn answer(&mut self, _: &LockTuning, now: Time) -> Option<Time> {
+        (now < self.taken_until && now < self.ends).then_some(self.ends)
+    }
+}
+
+impl Batching {
+    /// Whether the token that came last began a turn.
+    pub fn has_begun(&self) -> bool {
+        self.begins
+    }
+
+    /// [`Event::Arrived`]; whether a turn begins.
+    fn arrived(&mut self, tuning: &LockTuning, asked: Time, now: Time, (comes_back, threads): (bool, u64)) -> bool {
         if tuning.measured_acquires == 0 {
             self.taken_until = Time(u64::MAX);
         }
@@ -84,11 +133,6 @@ impl Batching {
         false
     }
 
-    /// Threads of this node wait for others: its turn is over.
-    pub fn give_up(&mut self, now: Time) {
-        self.ends = self.ends.min(now);
-    }
-
     #[cfg(test)]
     pub(super) fn turn_ends_for_test(&mut self, ends: Time) {
         (self.taken_until, self.ends) = (Time(u64::MAX), ends);
@@ -96,13 +140,6 @@ impl Batching {
 
     fn measure_from(&mut self, now: Time) {
         (self.since, self.waited, self.acquires, self.allowed) = (now, Span(0), 0, Span(0));
-    }
-
-    /// The token of a lock has left.
-    pub fn left(&mut self, tuning: &LockTuning, lock: LockId) {
-        if tuning.request_ahead && self.left.len() < tuning.request_ahead_max {
-            self.left.push(lock);
-        }
     }
 
     /// The locks whose tokens have left since the last turn, if there are enough of them and single ones are expensive.

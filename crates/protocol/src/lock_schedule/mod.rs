@@ -41,6 +41,7 @@ use self::published_tokens::PublishedTokens;
 use self::retention::Retention;
 use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::IntervalState;
+use crate::coherence::pages::policy::Predictor;
 use crate::ids::LockId;
 use crate::node::route::Origin;
 use crate::rules::Rule;
@@ -251,17 +252,19 @@ impl LockSchedule {
             return None;
         }
         let bounded = |until| if Rule::DeferralsAreBounded.on() { until } else { Time(u64::MAX) };
-        let turn = self.batching.turn_end(now).map(|until| DeferReason::Turn(bounded(until)));
+        let turn = self.batching.predict(&self.tuning, now).map(|until| DeferReason::Turn(bounded(until)));
         match request.subject {
             Subject::Wants => turn,
             Subject::Token(lock) => {
-                let retained =
-                    || self.retention.until(&self.tuning, lock, now).map(|until| DeferReason::Retained(bounded(until)));
+                let retained = || {
+                    let until = self.retention.predict(&self.tuning, (lock, now));
+                    until.map(|until| DeferReason::Retained(bounded(until)))
+                };
                 let keeps = turn
                     .or_else(retained)
                     .filter(|_| request.token_is_here && !(Rule::IdleNodesDeferNothing.on() && node.is_idle()));
                 if keeps.is_none() {
-                    self.retention.leaves(lock, now);
+                    self.retention.observe(&self.tuning, retention::Event::Leaves(lock, now));
                 }
                 keeps
             }
@@ -302,7 +305,7 @@ impl LockSchedule {
         if !Rule::WaitingThreadsEndDeferrals.on() {
             return Vec::new();
         }
-        self.batching.give_up(now);
+        self.batching.observe(&self.tuning, batching::Event::Waits(now));
         self.take(Some(now), |reason| reason.until().is_some())
     }
 
@@ -338,10 +341,10 @@ impl LockSchedule {
         if !Rule::DeferredMessagesRunOnce.on() {
             return self.queue.iter().filter(|entry| ended(entry.reason)).map(|entry| entry.message.clone()).collect();
         }
-        let LockSchedule { queue, retention, .. } = self;
+        let LockSchedule { queue, retention, tuning, .. } = self;
         let taken = queue.extract_if(.., |entry| ended(entry.reason)).map(|entry| {
             if let (Some(lock), Some(now)) = (entry.lock, now) {
-                retention.leaves(lock, now);
+                retention.observe(tuning, retention::Event::Leaves(lock, now));
             }
             entry.message
         });
@@ -355,7 +358,7 @@ impl LockSchedule {
 
     /// A thread of this node asks another for a token.
     pub fn token_requested(&mut self, lock: LockId, now: Time) {
-        self.retention.requested(&self.tuning, lock, now);
+        self.retention.observe(&self.tuning, retention::Event::Requested(lock, now));
     }
 
     /// A token has come that a thread, one of `threads`, had asked for since `asked`. Whether a turn begins.
@@ -363,14 +366,16 @@ impl LockSchedule {
         if !self.tuning.defers {
             return false;
         }
-        let comes_back = self.retention.arrived(lock, now);
-        self.batching.arrived(&self.tuning, asked, now, (comes_back, threads))
+        let comes_back = self.retention.has_left_lately(lock);
+        self.retention.observe(&self.tuning, retention::Event::Arrived(lock, now));
+        self.batching.observe(&self.tuning, batching::Event::Arrived { asked, now, comes_back, threads });
+        self.batching.has_begun()
     }
 
     /// The token of a lock has left.
     pub fn token_left(&mut self, lock: LockId) {
         if self.tuning.defers {
-            self.batching.left(&self.tuning, lock);
+            self.batching.observe(&self.tuning, batching::Event::Left(lock));
         }
     }
 
@@ -381,23 +386,23 @@ impl LockSchedule {
     }
 
     /// Whether tokens may be published once they are released: no pause is on.
-    pub fn publishes(&self, now: Time) -> bool {
-        self.tuning.publishing && self.published.may(now)
+    pub fn publishes(&mut self, now: Time) -> bool {
+        self.published.predict(&self.tuning, now)
     }
 
     /// Whether a free token is published now: not in a turn, in which its node wants it again.
-    pub fn may_publish(&self, now: Time) -> bool {
-        self.publishes(now) && !(self.tuning.defers && self.batching.turn_end(now).is_some())
+    pub fn may_publish(&mut self, now: Time) -> bool {
+        self.publishes(now) && !(self.tuning.defers && self.batching.predict(&self.tuning, now).is_some())
     }
 
     /// A token is published.
     pub fn token_published(&mut self, now: Time) {
-        self.published.count(&self.tuning, now);
+        self.published.observe(&self.tuning, published_tokens::Event::Published(now));
     }
 
     /// This node has taken a token back that it had published.
     pub fn token_retracted(&mut self) {
-        self.published.count_retracted();
+        self.published.observe(&self.tuning, published_tokens::Event::Retracted);
     }
 }
 

@@ -107,12 +107,12 @@ fn turns_are_taken_at_wider_intervals_where_a_lock_comes_back_that_has_left() {
         let (mut schedule, mut came) = (LockSchedule::default(), 0);
         for _ in 0..40 {
             if left {
-                schedule.retention.leaves(LOCK, at(came));
+                schedule.retention.observe(&schedule.tuning, retention::Event::Leaves(LOCK, at(came)));
             }
             schedule.token_arrived(LOCK, at(came + 200), at(came + 550), 1);
             came += 550;
         }
-        assert_eq!(schedule.batching.turn_end(at(came)).is_some(), left);
+        assert_eq!(turn_end(&mut schedule.batching, came).is_some(), left);
     }
 }
 
@@ -216,6 +216,16 @@ fn a_close_is_long_where_much_was_written_since_the_last_one() {
     assert!(is_long(1_000, (None, 4)) && !is_long(1_000, (None, 3)));
 }
 
+/// A token comes that a thread has asked for.
+fn arrives(batching: &mut Batching, asked: u64, now: u64, comes_back: bool) {
+    let event = batching::Event::Arrived { asked: at(asked), now: at(now), comes_back, threads: 1 };
+    batching.observe(&LockTuning::DEFAULT, event);
+}
+
+fn turn_end(batching: &mut Batching, now: u64) -> Option<Time> {
+    batching.predict(&LockTuning::DEFAULT, at(now))
+}
+
 /// A node that waits `waits` for each of so many tokens, and then computes for `computes`, all in us. Gives the time.
 fn acquire(batching: &mut Batching, times: u32, waits: u64, computes: u64) -> u64 {
     acquire_of(batching, times, waits, computes, false)
@@ -223,7 +233,7 @@ fn acquire(batching: &mut Batching, times: u32, waits: u64, computes: u64) -> u6
 
 fn acquire_of(batching: &mut Batching, times: u32, waits: u64, computes: u64, same: bool) -> u64 {
     (0..times).fold(0, |now, _| {
-        batching.arrived(&LockTuning::default(), at(now), at(now + waits), (same, 1));
+        arrives(batching, now, now + waits, same);
         now + waits + computes
     })
 }
@@ -232,22 +242,22 @@ fn acquire_of(batching: &mut Batching, times: u32, waits: u64, computes: u64, sa
 fn turns_are_taken_where_threads_mostly_wait_for_tokens() {
     let mut batching = Batching::default();
     let now = acquire(&mut batching, 2 * MEASURED + 1, 40, 10);
-    assert_eq!(batching.turn_end(at(now)), Some(at(now - 10 + TURN_US)), "it began when the token came");
-    assert_eq!(batching.turn_end(at(now + TURN_US)), None);
+    assert_eq!(turn_end(&mut batching, now), Some(at(now - 10 + TURN_US)), "it began when the token came");
+    assert_eq!(turn_end(&mut batching, now + TURN_US), None);
 }
 
 #[test]
 fn no_turns_are_taken_where_threads_mostly_compute() {
     let mut batching = Batching::default();
     let now = acquire(&mut batching, 10 * MEASURED, 40, 60);
-    assert_eq!(batching.turn_end(at(now)), None);
+    assert_eq!(turn_end(&mut batching, now), None);
 }
 
 #[test]
 fn no_turns_are_taken_where_locks_seldom_move() {
     let mut batching = Batching::default();
     let now = acquire(&mut batching, 10 * MEASURED, 390, 10);
-    assert_eq!(batching.turn_end(at(now)), None);
+    assert_eq!(turn_end(&mut batching, now), None);
 }
 
 #[test]
@@ -255,7 +265,7 @@ fn turns_are_taken_where_one_lock_goes_to_and_fro_whose_token_stays_at_either_no
     for (same, taken) in [(true, true), (false, false)] {
         let mut batching = Batching::default();
         let now = acquire_of(&mut batching, 2 * MEASURED + 1, 350, 200, same);
-        assert_eq!(batching.turn_end(at(now)).is_some(), taken);
+        assert_eq!(turn_end(&mut batching, now).is_some(), taken);
     }
 }
 
@@ -263,10 +273,10 @@ fn turns_are_taken_where_one_lock_goes_to_and_fro_whose_token_stays_at_either_no
 fn a_turn_is_over_when_threads_wait_and_another_begins_with_the_next_token() {
     let mut batching = Batching::default();
     let now = acquire(&mut batching, 2 * MEASURED + 1, 40, 10);
-    batching.give_up(at(now));
-    assert_eq!(batching.turn_end(at(now)), None);
-    batching.arrived(&LockTuning::default(), at(now), at(now + 500), (false, 1));
-    assert_eq!(batching.turn_end(at(now + 500)), Some(at(now + 500 + TURN_US)));
+    batching.observe(&LockTuning::DEFAULT, batching::Event::Waits(at(now)));
+    assert_eq!(turn_end(&mut batching, now), None);
+    arrives(&mut batching, now, now + 500, false);
+    assert_eq!(turn_end(&mut batching, now + 500), Some(at(now + 500 + TURN_US)));
 }
 
 #[test]
@@ -276,7 +286,7 @@ fn tokens_are_expensive_where_most_that_came_in_turns_took_long() {
     assert!(!batching.tokens_are_expensive(&tuning), "only those in turns count");
     let ten_came = |batching: &mut Batching, waits: u64| {
         for _ in 0..10 {
-            batching.arrived(&tuning, at(now), at(now + waits), (false, 1));
+            arrives(batching, now, now + waits, false);
         }
     };
     ten_came(&mut batching, 12);
@@ -300,8 +310,8 @@ fn tokens_that_have_left_are_requested_when_they_are_many_and_expensive() {
 fn turns_are_measured_again_after_a_while() {
     let mut batching = Batching::default();
     let later = acquire(&mut batching, 2 * MEASURED + 1, 40, 10) + TURNS_FOR_US;
-    batching.arrived(&LockTuning::default(), at(later), at(later + 40), (false, 1));
-    assert_eq!(batching.turn_end(at(later + 40)), None);
+    arrives(&mut batching, later, later + 40, false);
+    assert_eq!(turn_end(&mut batching, later + 40), None);
 }
 
 /// Releases a lock so many times, every so many us, and publishes its token where that may be; the node wants it again
@@ -309,11 +319,11 @@ fn turns_are_measured_again_after_a_while() {
 fn published(tokens: &mut PublishedTokens, times: u64, every: u64, back: bool) -> u64 {
     let mut count = 0;
     for now in (1..=times).map(|n| at(n * every)) {
-        if tokens.may(now) {
-            tokens.count(&LockTuning::default(), now);
+        if tokens.predict(&LockTuning::DEFAULT, now) {
+            tokens.observe(&LockTuning::DEFAULT, published_tokens::Event::Published(now));
             count += 1;
             if back {
-                tokens.count_retracted();
+                tokens.observe(&LockTuning::DEFAULT, published_tokens::Event::Retracted);
             }
         }
     }
@@ -338,7 +348,9 @@ fn a_pause_is_short_again_after_tokens_that_others_took() {
     let (mut tokens, tuning) = (PublishedTokens::default(), LockTuning::default());
     published(&mut tokens, 40_000, 10, false);
     assert!(tokens.pause().as_us() > tuning.pause_min_us);
-    (1..=2 * u64::from(tuning.published_judged)).for_each(|n| tokens.count(&tuning, at(10_000_000 + n * 1_000)));
+    for n in 1..=2 * u64::from(tuning.published_judged) {
+        tokens.observe(&tuning, published_tokens::Event::Published(at(10_000_000 + n * 1_000)));
+    }
     assert_eq!(tokens.pause().as_us(), tuning.pause_min_us);
 }
 
