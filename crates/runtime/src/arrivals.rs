@@ -6,7 +6,6 @@
 //! threads. These wait as for messages, and it rouses them.
 
 use crate::error::Result;
-use crate::locks::SLEEP_MOST;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::ArrivalTable;
@@ -22,8 +21,6 @@ use std::time::Duration;
 
 /// Whose memory has the words.
 const HOME: NodeId = NodeId(0);
-/// How long a thread with messages on their way sleeps in its socket instead, where acknowledgements come.
-const WITH_MESSAGES: Duration = Duration::from_millis(1);
 
 /// An arrival of a node whose word is stored, and the step that comes next.
 #[derive(Debug)]
@@ -116,11 +113,12 @@ impl Node {
             self.run_timers(slot);
             self.receive(slot, slot, Some(Duration::ZERO), Wait::Block);
         }
+        let waits = &self.config.tuning.wait;
         if self.wire.is_sending(slot) {
             // What it has posted goes on only as acknowledgements come.
-            self.receive(slot, slot, Some(WITH_MESSAGES), Wait::Block);
+            self.receive(slot, slot, Some(Duration::from_micros(waits.sleep_with_messages_us)), Wait::Block);
         } else {
-            table.sleep(events, SLEEP_MOST);
+            table.sleep(events, Duration::from_millis(waits.sleep_max_ms));
         }
     }
 }

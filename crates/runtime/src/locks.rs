@@ -27,8 +27,6 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How long a thread sleeps at most before it looks whether the job goes on.
-pub(crate) const SLEEP_MOST: Duration = Duration::from_millis(50);
 /// So many short pauses lie between two looks at the clock and at the service socket.
 const PAUSES_BETWEEN_CLOCKS: u32 = 4;
 
@@ -209,6 +207,12 @@ impl Node {
         (Span(waits.lock_pause_ns), Span(waits.lock_pause_max_ns.max(waits.lock_pause_ns)))
     }
 
+    /// The same where the lock's word is on another host.
+    fn far_lock_pauses(&self) -> (Span, Span) {
+        let waits = &self.config.tuning.wait;
+        (Span::from_us(waits.far_pause_us), Span::from_us(waits.far_pause_max_us.max(waits.far_pause_us)))
+    }
+
     /// Looks at a lock's word, or at another that nodes share, until it `changes` or the time is over, ever more
     /// seldom, and serves what comes for this node meanwhile. Whether it has changed.
     pub(crate) fn look_at_lock(
@@ -263,7 +267,7 @@ impl Thread {
     /// Takes a lock that is free; whether it was.
     pub(crate) fn takes_free(&self, tables: &LockTables, lock: LockId) -> Result<bool> {
         let place = tables.place(self.home(), self.slot(), lock)?;
-        let mut acquire = Acquire::new(holder(self), false);
+        let mut acquire = Acquire::new(holder(self), false).tuned(&self.home().config.tuning.locks);
         let mut step = acquire.next(Reply::Begin);
         while let Step::CompareAndSwap { expected, new } = step {
             step = acquire.next(place.swap(expected, new)?);
@@ -284,8 +288,8 @@ impl Thread {
             self.slow_down();
             self.let_pins_go();
             let place = tables.place(self.home(), self.slot(), lock)?;
-            let mut acquire = Acquire::new(holder(self), true);
-            let mut rest = by_ucx::Rest::new();
+            let mut acquire = Acquire::new(holder(self), true).tuned(&self.home().config.tuning.locks);
+            let mut rest = by_ucx::Rest::new(&self.home().config.tuning.wait);
             let mut step = acquire.next(Reply::Begin);
             let word = loop {
                 let sleeps = self.wait_with(Waiting::Lock(lock), |why, since| {
@@ -313,7 +317,7 @@ impl Thread {
         (since, rest): (Time, &mut by_ucx::Rest),
     ) -> Result<Option<LockWord>> {
         let (node, slot) = (self.home(), self.slot());
-        let (first, most) = if place.table.is_far() { by_ucx::PAUSES } else { node.lock_pauses() };
+        let (first, most) = if place.table.is_far() { node.far_lock_pauses() } else { node.lock_pauses() };
         let (mut until, mut pause) = (None, first);
         loop {
             let reply = match *step {
@@ -335,7 +339,10 @@ impl Thread {
                     node.flush_wakeups(slot);
                     node.look_whether_unanswered(slot, Waiting::Lock(place.lock), since)?;
                     match &place.table {
-                        Table::Mapped(table) => table.sleep(place.at, seen, ticket, SLEEP_MOST),
+                        Table::Mapped(table) => {
+                            let most = Duration::from_millis(node.config.tuning.wait.sleep_max_ms);
+                            table.sleep(place.at, seen, ticket, most);
+                        }
                         Table::Far(_) => rest.sleep(seen, ticket),
                     }
                     node.life.goes_on()?;

@@ -15,6 +15,7 @@
 //! - Where no call carries anything no message is sent.
 //! - Where a node crashes, all others end, wherever it was.
 
+use crate::tuning;
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::{Outbox, Target};
@@ -23,13 +24,12 @@ use comem_protocol::sync::barrier::{Barrier, Heard};
 use comem_protocol::sync::mismatch::Mismatch;
 use comem_protocol::sync::reduce::{Number, Operator, Reduction};
 use comem_protocol::time::Time;
+use comem_protocol::tuning::{SyncTuning, Tuning};
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::{Collective, Message};
 
 /// A run longer than this never ends.
 const STEPS_MAX: usize = 100_000;
-/// Bytes of notices that fit an arrival that is not posted.
-const FREE_NOTICES: usize = 256;
 
 /// The job: what each node calls, one after the other.
 #[derive(Clone, Debug)]
@@ -48,6 +48,10 @@ pub struct Setup {
     pub stores_in_order: bool,
     /// The node that stops for ever, and after how many steps of the run.
     pub crash: Option<(usize, u64)>,
+    /// The numbers of its barriers.
+    pub tuning: SyncTuning,
+    /// Bytes of notices that fit an arrival that is not posted.
+    pub free_notices_bytes: usize,
 }
 
 /// The number that a thread brings to a reduction.
@@ -164,7 +168,8 @@ impl State {
         let count = setup.programs.len();
         let node = |node: usize| {
             let thread = |thread| Thread { call: first_call(setup, node, thread, 0), come: 0, stage: Stage::Idle };
-            let barrier = Barrier::new(NodeId(node as u16), count, setup.threads).for_notices(FREE_NOTICES);
+            let barrier = Barrier::new(NodeId(node as u16), count, setup.threads);
+            let barrier = barrier.tuned(setup.tuning).for_notices(setup.free_notices_bytes);
             Node { barrier, threads: (0..setup.threads).map(thread).collect(), buffered: None, crashed: false }
         };
         State {
@@ -469,7 +474,10 @@ pub fn setup(seed: u64) -> Setup {
     let words_from = if rng.below(4) == 0 { rng.below(calls as u64) as usize } else { 0 };
     let crash = (rng.below(4) == 0).then(|| (rng.below(nodes as u64) as usize, rng.below(150)));
     let caller = rng.below(threads as u64) as usize;
-    Setup { programs, threads, caller, words_from, loses: rng.below(2) == 0, stores_in_order: true, crash }
+    let loses = rng.below(2) == 0;
+    let (tuning, free_notices_bytes) =
+        (tuning::drawn_in_half(seed, &["sync"], Tuning::DEFAULT).sync, [256, 256, 0, 60][(seed / 2 % 4) as usize]);
+    Setup { programs, threads, caller, words_from, loses, stores_in_order: true, crash, tuning, free_notices_bytes }
 }
 
 /// Runs a seed: what is wrong, if anything.

@@ -12,6 +12,7 @@ use crate::node::Node;
 use crate::program::{Op, Program};
 use crate::schedule::{LOOKS_LATE, Scheduled, Waits};
 use crate::thread::{Thread, Turn};
+use crate::tuning;
 use crate::watch::{self, Ended, Watchers};
 use comem_protocol::auth::{JobKey, Sealer};
 use comem_protocol::coherence::Engine;
@@ -23,7 +24,7 @@ use comem_protocol::node::route::Origin;
 use comem_protocol::node::watch::LossCause;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
-use comem_protocol::tuning::LockTuning;
+use comem_protocol::tuning::{LockTuning, Tuning};
 use comem_protocol::wire::header::{HEADER_BYTES, MsgType};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -55,6 +56,8 @@ pub struct Config {
     pub bound: Span,
     /// `Some`: nodes watch over each other; a job may end for that. Needs the link.
     pub watch: Option<WatchConfig>,
+    /// The numbers of the link, of pages under `msi` and of synchronisation.
+    pub tuning: Tuning,
     /// `Some`: requests for locks are deferred by these numbers.
     pub schedule: Option<LockTuning>,
     /// `Some`: from then on this node does nothing any more.
@@ -78,6 +81,7 @@ impl Config {
             requests_per_thread: LinkConfig::default().requests_per_thread,
             bound: Span::from_ms(600_000),
             watch: None,
+            tuning: Tuning::DEFAULT,
             schedule: None,
             crash: None,
             even: false,
@@ -184,7 +188,8 @@ impl Cluster {
         let slots = program.threads_per_node() + 1;
         let sealer = Sealer::new(config.authenticate.then(|| JobKey::new([7; 32])));
         let (datagram_bytes, requests_per_thread) = (config.datagram_bytes, config.requests_per_thread);
-        let link = LinkConfig { datagram_bytes, requests_per_thread, ..LinkConfig::default() };
+        let link = tuning::link(config.seed, &config.tuning.link);
+        let link = LinkConfig { datagram_bytes, requests_per_thread, ..link };
         let spec = FaultSpec { seed: config.seed, ..config.faults.unwrap_or_default() };
         let carriers = NodeId::all(nodes).map(|me| match config.faults {
             Some(_) => Carrier::Link(Box::new(Link::new(me, nodes, slots, link, &sealer))),
@@ -192,7 +197,8 @@ impl Cluster {
         });
         let machines = program.threads.iter().zip(NodeId::all(nodes)).map(|(threads, me)| {
             let threads = threads.iter().map(|ops| Thread::new(plain(ops, config.engine))).collect();
-            Node::new(me, shape, config.engine, threads).with_paging(config.paging).with_schedule(config.schedule)
+            let node = Node::new(me, shape, config.engine, threads).with_sync(config.tuning.sync);
+            node.with_paging(config.paging, config.tuning.msi).with_schedule(config.schedule)
         });
         let mut cluster = Cluster {
             nodes: machines.collect(),

@@ -17,11 +17,11 @@
 //! - The place of a lock bears its name.
 //! - Nobody waits with a ticket while others take the lock more often than the queue allows.
 
+use crate::tuning;
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{Channel, LockId, NodeId, Slot};
-use comem_protocol::sync::one_sided::{
-    Acquire, BYPASSES_MAX, Find, FindStep, LockWord, Release, ReleaseStep, Reply, Step,
-};
+use comem_protocol::sync::one_sided::{Acquire, Find, FindStep, LockWord, Release, ReleaseStep, Reply, Step};
+use comem_protocol::tuning::{LockTuning, Tuning};
 
 /// Steps after which a run counts as one that never ends.
 const STEPS_MAX: usize = 200_000;
@@ -50,6 +50,8 @@ pub struct Setup {
     pub crash: Option<usize>,
     /// Operations take time, and nobody wakes whoever sleeps.
     pub far: bool,
+    /// The numbers by which threads take locks.
+    pub tuning: LockTuning,
 }
 
 /// What may happen next.
@@ -108,6 +110,7 @@ pub struct State {
     inside: Vec<(u64, usize)>,
     threads: Vec<Thread>,
     far: bool,
+    bypasses_max: u8,
     lost: bool,
     error: Option<&'static str>,
 }
@@ -132,6 +135,7 @@ impl State {
             inside: Vec::new(),
             threads: setup.threads.iter().enumerate().map(thread).collect(),
             far: setup.far,
+            bypasses_max: setup.tuning.bypasses_max,
             lost: false,
             error: None,
         }
@@ -305,7 +309,8 @@ impl State {
                 if self.names[at] != thread.lock.0.wrapping_add(1) {
                     self.error = Some("a lock's place bears another name");
                 }
-                let mut acquire = Acquire::new(thread.me, thread.waits);
+                let numbers = LockTuning { bypasses_max: self.bypasses_max, ..LockTuning::DEFAULT };
+                let mut acquire = Acquire::new(thread.me, thread.waits).tuned(&numbers);
                 let step = acquire.next(Reply::Begin);
                 thread.stage = Stage::Taking(acquire, step);
             }
@@ -319,7 +324,7 @@ impl State {
         if had.is_none() && acquire.ticket().is_some() {
             let ahead = u32::from(self.words[at].waiting());
             // Who holds the lock by then may hear of it later, where that takes time.
-            self.threads[t].passed = (0, ahead * (u32::from(BYPASSES_MAX) + 1) + u32::from(self.far));
+            self.threads[t].passed = (0, ahead * (u32::from(self.bypasses_max) + 1) + u32::from(self.far));
         }
         match next {
             Step::Held(word) => {
@@ -415,7 +420,8 @@ pub fn setup(seed: u64, far: bool) -> Setup {
         })
         .collect();
     let crash = (rng.below(3) == 0).then(|| rng.below(threads.len() as u64) as usize);
-    Setup { threads, places: if rng.below(2) == 0 { 5 } else { 64 }, crash, far }
+    let places = if rng.below(2) == 0 { 5 } else { 64 };
+    Setup { threads, places, crash, far, tuning: tuning::drawn_in_half(seed, &["locks"], Tuning::DEFAULT).locks }
 }
 
 /// Runs a seed: what is wrong, if anything.

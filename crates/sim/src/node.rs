@@ -19,7 +19,7 @@ use comem_protocol::sync::lock::Locks;
 use comem_protocol::sync::objects::{SyncObject, SyncObjects};
 use comem_protocol::sync::{self, IntervalMark, NoPayload};
 use comem_protocol::time::Time;
-use comem_protocol::tuning::LockTuning;
+use comem_protocol::tuning::{LockTuning, MsiTuning, SyncTuning};
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
 
@@ -88,10 +88,17 @@ impl Node {
         node
     }
 
-    /// The same with units of pages, none of which is mapped; the engine is `msi`.
-    pub(crate) fn with_paging(mut self, paging: Option<Paging>) -> Node {
+    /// The same with barriers and synchronisation objects by these numbers.
+    pub(crate) fn with_sync(mut self, tuning: SyncTuning) -> Node {
+        self.barrier = self.barrier.tuned(tuning);
+        self.sync_objects = self.sync_objects.tuned(tuning);
+        self
+    }
+
+    /// The same with units of pages, none of which is mapped; the engine is `msi`, by these numbers.
+    pub(crate) fn with_paging(mut self, paging: Option<Paging>, tuning: MsiTuning) -> Node {
         let (shape, threads, me) = (self.shape, self.threads.len(), self.me.index() as u64);
-        self.paged = paging.map(|paging| Paged::new(shape, paging, threads, paging.seed << 8 | me));
+        self.paged = paging.map(|paging| Paged::new(shape, (paging, tuning), threads, paging.seed << 8 | me));
         self
     }
 

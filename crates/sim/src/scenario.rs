@@ -4,12 +4,14 @@ use crate::check;
 use crate::check::litmus::{self, Litmus, Reads};
 use crate::cluster::{self, Config, Outcome};
 use crate::program::{Gap, Op, Program, Shape};
+use crate::tuning;
 use comem_protocol::coherence::Engine;
 use comem_protocol::faults::{FaultSpec, Rng};
 use comem_protocol::ids::{FlagId, LockId, NodeId};
 use comem_protocol::sync::condition::ConditionId;
 use comem_protocol::sync::rwlock::RwLockId;
 use comem_protocol::sync::semaphore::SemaphoreId;
+use comem_protocol::tuning::Tuning;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -151,6 +153,7 @@ impl Scenario {
             datagram_bytes: if rng.below(2) == 0 { 512 } else { 1472 },
             // A thread that soon finds no room must do as well as one that never does.
             requests_per_thread: if rng.below(2) == 0 { 2 } else { 64 },
+            tuning: tuning::drawn_in_half(seed, &["msi", "link", "sync"], Tuning::DEFAULT),
             trace: self.trace,
             ..Config::new(self.engine, seed)
         };

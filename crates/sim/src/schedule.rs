@@ -78,6 +78,13 @@ pub(crate) fn drawn(rng: &mut Rng) -> LockTuning {
         long_close_pages: one(&[0, 1, 2]) as u32,
         long_close_tables: one(&[0, 1, 2]) as usize,
         closed_lately_us: one(&[0, 20, 1_000]),
+        local_hands_max: one(&[1, 2, 16]) as u32,
+        kept_releases_max: one(&[0, 127]) as u8,
+        retention: one(&[0, 1, 1, 1]) == 1,
+        turns: one(&[0, 1, 1, 1]) == 1,
+        request_ahead: one(&[0, 1, 1, 1]) == 1,
+        publishing: one(&[0, 1, 1, 1]) == 1,
+        slices: one(&[0, 1, 1, 1]) == 1,
         ..LockTuning::DEFAULT
     }
 }

@@ -1,17 +1,29 @@
 //! The numbers by which simulated nodes tune themselves, drawn by seed: nothing that a program sees hangs on one.
 
 use comem_protocol::faults::Rng;
-use comem_protocol::tuning::{Number, Tuning};
+use comem_protocol::link::LinkConfig;
+use comem_protocol::tuning::{LinkTuning, Number, Tuning};
 
-/// Subjects that are drawn here; those of locks' schedules are drawn by [`schedule`](crate::schedule).
-const DRAWN: [&str; 5] = ["pages", "homes", "notices", "multicast", "sync"];
+/// Subjects of pages. Those of locks' schedules are drawn by [`schedule`](crate::schedule), where a simulator runs one.
+pub(crate) const PAGES: [&str; 6] = ["pages", "homes", "notices", "multicast", "sync", "link"];
 
-/// The numbers of `base`, some of them drawn within their ranges.
-pub(crate) fn drawn(rng: &mut Rng, base: Tuning) -> Tuning {
+/// The link by these numbers: where some were drawn, in half of the seeds as on a host whose threads block.
+pub(crate) fn link(seed: u64, tuning: &LinkTuning) -> LinkConfig {
+    LinkConfig::tuned(tuning, *tuning != LinkTuning::DEFAULT && seed % 4 < 2)
+}
+
+/// In half of the seeds some of the numbers of these subjects are drawn.
+pub(crate) fn drawn_in_half(seed: u64, subjects: &[&str], base: Tuning) -> Tuning {
+    let mut rng = Rng::new(seed ^ 0x7u64.rotate_right(8));
+    if rng.below(2) == 0 { drawn_of(&mut rng, subjects, base) } else { base }
+}
+
+/// The numbers of `base`, some of those of these subjects drawn within their ranges.
+fn drawn_of(rng: &mut Rng, subjects: &[&str], base: Tuning) -> Tuning {
     let mut tuning = base;
     // In some seeds few numbers differ, in others most do.
     let each = rng.between(2, 12);
-    for number in Tuning::NUMBERS.iter().filter(|number| DRAWN.contains(&number.subject())) {
+    for number in Tuning::NUMBERS.iter().filter(|number| subjects.contains(&number.subject())) {
         if rng.below(each) == 0 {
             (number.set)(&mut tuning, value(rng, number));
         }
@@ -20,8 +32,13 @@ pub(crate) fn drawn(rng: &mut Rng, base: Tuning) -> Tuning {
 }
 
 /// A value within a number's range: an end of it, a little more than the least, or one of any size.
+///
+/// Longer waits for repetitions would be right as well, but many of them do not fit the time that a run may take.
 fn value(rng: &mut Rng, number: &Number) -> u64 {
-    let (low, high) = number.range;
+    let (low, mut high) = number.range;
+    if number.subject() == "link" {
+        high = high.min(20 * number.default);
+    }
     match rng.below(4) {
         0 => low,
         1 => high,
@@ -40,13 +57,20 @@ mod tests {
     use crate::schedule;
     use std::collections::BTreeSet;
 
+    /// Every subject that some simulator draws.
+    const DRAWN: [&str; 7] = ["pages", "homes", "notices", "sync", "link", "msi", "locks"];
+
     #[test]
     fn all_that_is_drawn_lies_within_its_range_and_every_number_is_drawn() {
         let mut changed = BTreeSet::new();
         for seed in 0..2_000 {
             let mut rng = Rng::new(seed);
-            let mut tuning = drawn(&mut rng, Tuning::DEFAULT);
-            tuning.locks = if seed % 2 == 0 { schedule::drawn(&mut rng) } else { schedule::quiet(seed % 4 == 1) };
+            let mut tuning = drawn_of(&mut rng, &DRAWN, Tuning::DEFAULT);
+            match seed % 4 {
+                0 => tuning.locks = schedule::drawn(&mut rng),
+                1 => tuning.locks = schedule::quiet(seed % 8 == 1),
+                _ => {}
+            }
             for number in Tuning::NUMBERS {
                 let (value, (low, high)) = ((number.get)(&tuning), number.range);
                 assert!((low..=high).contains(&value), "seed {seed}: {} is {value}", number.name);

@@ -2,6 +2,7 @@
 
 use comem_protocol::ids::NodeId;
 use comem_protocol::rules::{Rule, without};
+use comem_protocol::tuning::LockTuning;
 use comem_sim::locks::{Act, Action, Setup, State, run};
 use stateright::{Checker, Model, Property};
 
@@ -42,7 +43,8 @@ fn check(programs: &[&[Act]], crash: Option<usize>, states: usize) {
 /// Checks every state, also where operations are `far`; how many states there are.
 fn states_of(programs: &[&[Act]], crash: Option<usize>, far: bool) -> usize {
     let threads = programs.iter().enumerate().map(|(node, program)| (NodeId(node as u16), program.to_vec())).collect();
-    let checker = Locks(Setup { threads, places: 4, crash, far }).checker().threads(2).spawn_bfs().join();
+    let setup = Setup { threads, places: 4, crash, far, tuning: LockTuning::DEFAULT };
+    let checker = Locks(setup).checker().threads(2).spawn_bfs().join();
     for name in ["right", "free in the end"] {
         if let Some(path) = checker.discovery(name) {
             let violation = path.last_state().violation(&checker.model().0);

@@ -15,7 +15,7 @@
 //! A thread that finds the lock held looks again for a while. Then it takes a ticket, and sleeps until it is next and
 //! the lock is free. A thread without a ticket may take a free lock before those who wait, since to wait for a
 //! sleeper's wake-up at each hand-over would make all of them as slow as wake-ups are. But it may do so
-//! [`BYPASSES_MAX`] times in a row only; then the lock goes to whoever is next, and nobody starves.
+//! `bypasses_max` times in a row only; then the lock goes to whoever is next, and nobody starves.
 //!
 //! # Why it excludes
 //!
@@ -41,10 +41,9 @@
 
 use crate::ids::{Channel, LockId, NodeId, Slot};
 use crate::rules::Rule;
+use crate::tuning::LockTuning;
 use std::fmt;
 
-/// How many threads without a ticket may take a lock in a row while others wait.
-pub const BYPASSES_MAX: u8 = 16;
 /// Nodes whose threads a word can name.
 pub const NODES_MAX: usize = 1 << (HOLDER_BITS - SLOT_BITS);
 /// Places of a table: how many locks may have their home at one node.
@@ -117,14 +116,14 @@ impl LockWord {
         LockWord(holder | if awake { AWAKE } else { 0 } | queue | u64::from(bypasses) << BYPASSES_AT)
     }
 
-    /// Whether a thread with this ticket, or without one, may take the lock.
-    fn admits(self, ticket: Option<u16>) -> bool {
+    /// Whether a thread with this ticket, or without one, may take the lock; without one so often in a row.
+    fn admits(self, ticket: Option<u16>, bypasses_max: u8) -> bool {
         if self.holder().is_some() && Rule::HeldLocksAreNotTaken.on() {
             return false;
         }
         match ticket {
             Some(ticket) => self.serving() == ticket,
-            None => self.waiting() == 0 || self.bypasses() < BYPASSES_MAX || !Rule::BypassesEnd.on(),
+            None => self.waiting() == 0 || self.bypasses() < bypasses_max || !Rule::BypassesEnd.on(),
         }
     }
 
@@ -220,13 +219,21 @@ pub struct Acquire {
     /// It has looked for as long as it may.
     tired: bool,
     pending: Option<Pending>,
+    bypasses_max: u8,
 }
 
 impl Acquire {
     /// Thread `me` takes a lock; unless it `waits`, only if the lock is free.
     pub fn new(me: Channel, waits: bool) -> Acquire {
         debug_assert!(me.node.index() < NODES_MAX && me.slot.0 > 0, "the word can name the thread");
-        Acquire { me, waits, ticket: None, tired: false, pending: None }
+        let bypasses_max = LockTuning::DEFAULT.bypasses_max;
+        Acquire { me, waits, ticket: None, tired: false, pending: None, bypasses_max }
+    }
+
+    /// The same by these numbers instead of their defaults.
+    #[must_use]
+    pub fn tuned(self, tuning: &LockTuning) -> Acquire {
+        Acquire { bypasses_max: tuning.bypasses_max, ..self }
     }
 
     /// The thread's place in the queue, once it has one.
@@ -272,7 +279,7 @@ impl Acquire {
         if word.holder() == Some(self.me) {
             return Step::HeldAlready;
         }
-        if word.admits(self.ticket) {
+        if word.admits(self.ticket, self.bypasses_max) {
             return self.swap(Pending::Take(word, word.taken(self.me, self.ticket)));
         }
         match self.ticket {

@@ -62,14 +62,15 @@ fn who_finds_it_held_waits_is_woken_and_bypassed_a_few_times_only() {
     let reply = swap(&mut word, step);
     let asleep = second.next(reply);
     assert_eq!(asleep, Step::Sleep { seen: word.seen(), ticket: 0 });
-    for bypasses in 0..=BYPASSES_MAX {
+    let bypasses_max = LockTuning::DEFAULT.bypasses_max;
+    for bypasses in 0..=bypasses_max {
         let steps = release(&mut word, A, held);
         assert_eq!(steps.contains(&ReleaseStep::Wake { ticket: 0 }), bypasses == 0, "{steps:?}: it is woken once");
         let mut again = Acquire::new(A, true);
         let step = again.next(Reply::Begin);
         let reply = swap(&mut word, step);
         let step = again.next(reply);
-        if bypasses == BYPASSES_MAX {
+        if bypasses == bypasses_max {
             assert_eq!(step, Step::Look, "the lock is for whoever has waited");
             break;
         }

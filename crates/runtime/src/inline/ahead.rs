@@ -10,6 +10,7 @@ use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::direct::group::LINES_MAX;
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, MAGIC, Want};
 use comem_protocol::coherence::pages::PAGE_BYTES;
+use comem_protocol::tuning::PrefetchTuning;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
@@ -19,10 +20,6 @@ type Units = SmallVec<[LineUnit; LINES_MAX]>;
 
 /// Runs that a thread may be in at a time.
 const RUNS: usize = 4;
-/// A miss so many lines behind the end of a run goes on with it.
-const GAP_LINES: u64 = 3;
-/// Misses in a row before units are brought ahead.
-const MISSES_MIN: u32 = 2;
 
 /// Misses at rising addresses.
 #[derive(Clone, Copy)]
@@ -45,9 +42,9 @@ thread_local! {
 
 /// How many units a thread should bring that has missed `unit`: 1 at first, and then twice as many each time that the
 /// run goes on.
-fn units_of_run(unit: LineUnit, stores: bool) -> u64 {
+fn units_of_run(tuning: &PrefetchTuning, unit: LineUnit, stores: bool) -> u64 {
     let (mut runs, mut oldest) = IN.get();
-    let goes_on = |run: &Run| run.stores == stores && unit.line.wrapping_sub(run.next) <= GAP_LINES;
+    let goes_on = |run: &Run| run.stores == stores && unit.line.wrapping_sub(run.next) <= tuning.line_gap_max;
     let run = if let Some(run) = runs.iter_mut().find(|run| goes_on(run)) {
         run
     } else {
@@ -57,7 +54,7 @@ fn units_of_run(unit: LineUnit, stores: bool) -> u64 {
         run
     };
     let most = (LINES_MAX as u64 / u64::from(unit.lines)).max(1);
-    let units = (1 << run.misses.saturating_sub(MISSES_MIN - 1).min(LINES_MAX.ilog2())).min(most);
+    let units = (1 << run.misses.saturating_sub(tuning.line_misses - 1).min(LINES_MAX.ilog2())).min(most);
     run.misses += 1;
     run.next = unit.line + units * u64::from(unit.lines);
     IN.set((runs, oldest));
@@ -85,7 +82,11 @@ pub(super) fn after_miss(piece: &Piece<'_>, want: Want) -> Result<bool> {
     if want == Want::Own && piece.thread.home().reach.maps_others() {
         return Ok(false);
     }
-    let units = units_of_run(piece.unit, want == Want::Own);
+    let tuning = &piece.thread.home().config.tuning.prefetch;
+    if !tuning.lines {
+        return Ok(false);
+    }
+    let units = units_of_run(tuning, piece.unit, want == Want::Own);
     if units == 1 {
         return Ok(false);
     }

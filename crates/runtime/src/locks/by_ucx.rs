@@ -11,15 +11,10 @@ use comem_memory::pages::LockTable;
 use comem_net::ucx::{Peer, Worker};
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::sync::one_sided::LockWord;
-use comem_protocol::time::Span;
+use comem_protocol::tuning::WaitTuning;
 use std::io;
 use std::time::Duration;
 
-/// How long a thread waits between two looks while it does not sleep: at first, and at most.
-pub(super) const PAUSES: (Span, Span) = (Span::from_us(4), Span::from_us(64));
-/// How long a thread sleeps that has looked for long: at first, and at most.
-const REST_FIRST: Duration = Duration::from_micros(50);
-const REST_MOST: Duration = Duration::from_millis(1);
 /// Places that a thread remembers.
 const PLACES_KNOWN: usize = 1 << 12;
 
@@ -68,25 +63,28 @@ impl<'a> FarTable<'a> {
 /// How long a thread sleeps until it looks again.
 #[derive(Debug)]
 pub(super) struct Rest {
+    first: Duration,
+    most: Duration,
     next: Duration,
     /// Whether the thread was the next to have the lock when it last slept.
     was_next: bool,
 }
 
 impl Rest {
-    pub(super) fn new() -> Rest {
-        Rest { next: REST_FIRST, was_next: false }
+    pub(super) fn new(tuning: &WaitTuning) -> Rest {
+        let first = Duration::from_micros(tuning.far_sleep_us);
+        Rest { first, most: Duration::from_micros(tuning.far_sleep_max_us), next: first, was_next: false }
     }
 
     /// Sleeps, each time for longer. The lock may wait for whoever is next: that thread begins anew.
     pub(super) fn sleep(&mut self, seen: u32, ticket: u16) {
         let is_next = LockWord(u64::from(seen)).serving() == ticket;
         if is_next && !self.was_next {
-            self.next = REST_FIRST;
+            self.next = self.first;
         }
         self.was_next = is_next;
         std::thread::sleep(self.next);
-        self.next = (2 * self.next).min(REST_MOST);
+        self.next = (2 * self.next).min(self.most);
     }
 }
 

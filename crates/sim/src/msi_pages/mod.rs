@@ -117,8 +117,7 @@ pub struct Paged {
 
 impl Paged {
     /// The pages of a node that nobody has touched.
-    pub(crate) fn new(shape: Shape, paging: Paging, threads: usize, seed: u64) -> Paged {
-        let tuning = MsiTuning::DEFAULT;
+    pub(crate) fn new(shape: Shape, (paging, tuning): (Paging, MsiTuning), threads: usize, seed: u64) -> Paged {
         Paged {
             paging,
             memory: Memory::new(shape, paging, threads, seed),

@@ -6,8 +6,10 @@ use crate::check;
 use crate::check::litmus;
 use crate::cluster::{self, Config, Outcome};
 use crate::scenario::panicked;
+use crate::tuning;
 use comem_protocol::coherence::Engine;
 use comem_protocol::faults::{FaultSpec, Rng};
+use comem_protocol::tuning::Tuning;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Rounds of a litmus program in one run.
@@ -65,6 +67,7 @@ impl Scenario {
             datagram_bytes: if rng.below(4) == 0 { 512 } else { 1472 },
             requests_per_thread: if rng.below(2) == 0 { 2 } else { 64 },
             even: self.even || seed % EVEN_EVERY == 5,
+            tuning: tuning::drawn_in_half(seed, &["msi", "link", "sync"], Tuning::DEFAULT),
             trace: self.trace,
             ..Config::new(Engine::Msi, seed)
         };

@@ -11,6 +11,7 @@ use super::thread::{Phase, Thread, Turn};
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
 use crate::diagram;
 use crate::schedule::{LOOKS_LATE, Scheduled, Waits};
+use crate::tuning;
 use comem_protocol::auth::Sealer;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::multicast::serve::repair_wait;
@@ -167,7 +168,8 @@ pub fn run(layout: &Arc<Layout>, programs: Programs, config: &Config) -> Outcome
 impl Cluster {
     fn new(layout: &Arc<Layout>, programs: Programs, config: &Config) -> Cluster {
         let (nodes, slots) = (layout.nodes, layout.threads + 1);
-        let link = LinkConfig { datagram_bytes: config.datagram_bytes, ..LinkConfig::default() };
+        let link = tuning::link(config.seed, &layout.tuning.link);
+        let link = LinkConfig { datagram_bytes: config.datagram_bytes, ..link };
         let spec = FaultSpec { seed: config.seed, ..config.faults.unwrap_or_default() };
         let sealer = Sealer::new(None);
         let carriers = NodeId::all(nodes).map(|me| match config.faults {

@@ -117,9 +117,8 @@ impl Scenario {
         let mut layout = self.layout(rng);
         layout.takes = layout.memory.0 && seed % 2 == 1;
         layout.wants = seed.is_multiple_of(3);
-        let mut chance = Rng::new(seed ^ 0x7u64.rotate_right(8));
-        if self.tunes && chance.below(2) == 0 {
-            layout.tuning = tuning::drawn(&mut chance, layout.tuning);
+        if self.tunes {
+            layout.tuning = tuning::drawn_in_half(seed, &tuning::PAGES, layout.tuning);
         }
         layout.tuning.locks =
             if self.schedules { schedule::drawn(&mut Rng::new(seed ^ 0x70e2)) } else { schedule::quiet(layout.wants) };
