@@ -356,12 +356,15 @@ impl Endpoint {
 
     fn await_any(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let mut sockets = [self.socket.as_fd(); 1 + LISTENERS_MAX];
-        let mut count = 1;
+        let (mut count, mut due) = (1, None);
         for listener in self.listeners.iter().filter_map(OnceLock::get) {
             sockets[count] = listener.as_fd();
             count += 1;
+            due = due.into_iter().chain(listener.due_in()).min();
         }
-        Ok(sys::wait(&sockets[..count], Readiness::Read, timeout)? != 0)
+        let timeout = timeout.into_iter().chain(due).min();
+        let is_ready = sys::wait(&sockets[..count], Readiness::Read, timeout)? != 0;
+        Ok(is_ready || due.is_some())
     }
 
     /// After a wait ended: own socket first, then its reports (which end a wait too), then the listeners.

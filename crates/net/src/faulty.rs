@@ -6,6 +6,9 @@
 //! at once. A batch is decided about datagram by datagram; what stays unharmed still leaves in batches, and what is
 //! only late does so too, within [`COALESCING`], as a network card that announces several datagrams at a time would
 //! hand it over.
+//!
+//! What goes to a group is harmed where it is heard, by each listener for itself ([`BadReception`]): on a network one
+//! receiver loses what another one gets.
 
 use crate::clock::Clock;
 use crate::{Datagrams, Listener, Received, Wait, datagrams, sys, threads};
@@ -16,6 +19,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -29,6 +33,9 @@ pub const COALESCING: Span = Span::from_us(20);
 /// One node's bad network.
 pub struct Faults {
     plan: Mutex<FaultPlan>,
+    /// The number of this sender, and how many listeners have a plan of their own.
+    stream: u64,
+    listeners: AtomicU64,
     clock: Clock,
     holder: Option<Holder>,
     /// Whose address is whose, where ways between nodes are cut.
@@ -48,6 +55,11 @@ impl Ways {
         let node = self.nodes.get(&to);
         node.is_some_and(|node| self.spec.cuts_off(now - self.began, self.me, *node))
     }
+
+    fn are_cut_from(&self, now: Time, from: SocketAddr) -> bool {
+        let node = self.nodes.get(&from);
+        node.is_some_and(|node| self.spec.cuts_off(now - self.began, *node, self.me))
+    }
 }
 
 impl Faults {
@@ -58,7 +70,7 @@ impl Faults {
     pub fn new(spec: &FaultSpec, stream: u64, clock: Clock) -> io::Result<Arc<Faults>> {
         let holder = if spec.holds_datagrams() { Some(Holder::start(clock)?) } else { None };
         let plan = Mutex::new(FaultPlan::new(spec, stream));
-        Ok(Arc::new(Faults { plan, clock, holder, ways: OnceLock::new() }))
+        Ok(Arc::new(Faults { plan, stream, listeners: AtomicU64::new(0), clock, holder, ways: OnceLock::new() }))
     }
 
     /// From now on ways between nodes are cut as the specification says: this is the job's start. Gives the addresses
@@ -74,6 +86,100 @@ impl Faults {
 
     fn decide(&self, now: Time, len: usize) -> Decision {
         lock(&self.plan).decide(now, len)
+    }
+
+    /// What a further listener of this node suffers: the same faults, drawn by itself.
+    pub(crate) fn reception(faults: &Arc<Faults>) -> BadReception {
+        let number = faults.listeners.fetch_add(1, Relaxed) + 1;
+        let plan = FaultPlan::new(lock(&faults.plan).spec(), faults.stream | number << LISTENER_SHIFT);
+        let heard = Mutex::new(Heard { plan, held: BinaryHeap::new(), bytes: 0, taken: 0 });
+        BadReception { faults: Arc::clone(faults), heard }
+    }
+}
+
+/// Streams of listeners stand above those of senders, which are nodes' numbers.
+const LISTENER_SHIFT: u32 = 32;
+
+/// A bad network in front of one listener. Nothing runs by itself: what is late waits here until somebody looks, and
+/// whoever waits for it asks when that is.
+pub(crate) struct BadReception {
+    faults: Arc<Faults>,
+    heard: Mutex<Heard>,
+}
+
+struct Heard {
+    plan: FaultPlan,
+    held: BinaryHeap<Late>,
+    bytes: usize,
+    taken: u64,
+}
+
+/// A datagram that has come and cannot be received yet.
+#[derive(PartialEq, Eq)]
+struct Late {
+    due: Time,
+    number: u64,
+    from: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+impl Ord for Late {
+    /// The heap gives its greatest first, so earlier is greater.
+    fn cmp(&self, other: &Late) -> std::cmp::Ordering {
+        (other.due, other.number).cmp(&(self.due, self.number))
+    }
+}
+impl PartialOrd for Late {
+    fn partial_cmp(&self, other: &Late) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl std::fmt::Debug for BadReception {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BadReception")
+    }
+}
+
+impl BadReception {
+    /// Takes in what has come.
+    pub(crate) fn hear(&self, from: SocketAddr, bytes: &[u8], segment: usize) {
+        let now = self.faults.clock.now();
+        if self.faults.ways.get().is_some_and(|ways| ways.are_cut_from(now, from)) {
+            return;
+        }
+        let mut heard = lock(&self.heard);
+        for datagram in datagrams(bytes, segment) {
+            for delivery in heard.plan.decide(now, datagram.len()).deliveries() {
+                let bytes = delivery.apply(datagram);
+                // One that is cut to nothing is lost.
+                if bytes.is_empty() || heard.bytes + bytes.len() > HELD_BYTES_MAX {
+                    continue;
+                }
+                heard.bytes += bytes.len();
+                heard.taken += 1;
+                let late = Late { due: now + delivery.delay, number: heard.taken, from, bytes };
+                heard.held.push(late);
+            }
+        }
+    }
+
+    /// Takes the next datagram that is due.
+    pub(crate) fn take_due(&self, buffer: &mut [u8]) -> Option<Received> {
+        let now = self.faults.clock.now();
+        let mut heard = lock(&self.heard);
+        heard.held.peek().filter(|next| next.due <= now)?;
+        let late = heard.held.pop()?;
+        heard.bytes -= late.bytes.len();
+        let len = late.bytes.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&late.bytes[..len]);
+        Some(Received::Datagrams { from: late.from, len, segment: len })
+    }
+
+    /// In how long the next one is.
+    pub(crate) fn due_in(&self) -> Option<Duration> {
+        let next = lock(&self.heard).held.peek()?.due;
+        Some(Duration::from_nanos(next.0.saturating_sub(self.faults.clock.now().0)))
     }
 }
 
@@ -157,6 +263,9 @@ impl Datagrams for Faulty {
     }
 
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        if to.ip().is_multicast() {
+            return self.inner.send_to(bytes, segment, to);
+        }
         let now = self.faults.clock.now();
         if self.faults.ways.get().is_some_and(|ways| ways.are_cut(now, to)) {
             return Ok(());

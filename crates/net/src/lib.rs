@@ -12,6 +12,7 @@
 //! | [`shm`] | the same between processes of one host, through shared memory |
 //! | [`select`] | which interface, address, port and datagram size |
 //! | [`multicast`] | groups and discovery: one send that many nodes hear |
+//! | [`selective`] | datagrams to sets of a job's nodes, by multicast where it arrives |
 //! | [`network`] | a job's choice of network, and its endpoints |
 //! | [`faulty`], [`capture`] | wrappers: injected faults; a pcap file |
 //! | [`clock`] | time from the cycle counter |
@@ -27,9 +28,11 @@ pub mod clock;
 mod connected_senders;
 pub mod endpoint;
 pub mod faulty;
+mod filter;
 pub mod multicast;
 pub mod network;
 pub mod select;
+pub mod selective;
 pub mod shm;
 mod sys;
 pub mod threads;
@@ -40,9 +43,10 @@ pub use capture::{Capture, Captured};
 pub use clock::Clock;
 pub use endpoint::{Endpoint, Lengths};
 pub use faulty::{Faults, Faulty};
-pub use multicast::{Group, Listener};
+pub use multicast::{Group, Listener, ListenerHandle};
 pub use network::Network;
 pub use select::{Interface, PortChoice};
+pub use selective::Selective;
 pub use shm::{ShmEndpoint, ShmHost};
 pub use sys::within_file_limit;
 

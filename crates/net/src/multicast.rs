@@ -8,13 +8,15 @@
 //! Neither leaves the local network (a TTL of one). Whether a network carries multicast at all is found out
 //! by trying; IPv6 has none on the loopback.
 
+use crate::faulty::BadReception;
 use crate::select::Interface;
 use crate::sys;
 use crate::{PortChoice, Received};
-use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockFilter, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 /// The UDP port on which nodes and daemons hear those who look for them.
 pub const DISCOVERY_PORT: u16 = 27_436;
@@ -85,7 +87,7 @@ impl Group {
     /// What the system says.
     pub fn listen(&self, interface: &Interface) -> io::Result<Listener> {
         self.open(interface)
-            .map(|socket| Listener { socket })
+            .map(|socket| Listener { socket, bad: None })
             .map_err(|e| io::Error::new(e.kind(), format!("cannot listen at {} on {interface}: {e}", self.address)))
     }
 
@@ -115,6 +117,22 @@ impl Group {
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
+    /// What faults are injected into what it hears.
+    bad: Option<BadReception>,
+}
+
+/// A hold on a listener that somebody else attends, to narrow down what it hears.
+#[derive(Debug)]
+pub struct ListenerHandle {
+    socket: Socket,
+}
+
+impl ListenerHandle {
+    /// Keeps from now on only what the program lets pass, for good. What has come before lies there as it was.
+    pub(crate) fn filter(&self, program: &[SockFilter]) -> io::Result<()> {
+        self.socket.attach_filter(program)?;
+        sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1)
+    }
 }
 
 impl Listener {
@@ -122,11 +140,42 @@ impl Listener {
         self.socket.as_fd()
     }
 
+    /// Lets what comes suffer on a bad network before anybody receives it.
+    pub(crate) fn on_bad_network(self, bad: Option<BadReception>) -> Listener {
+        Listener { bad, ..self }
+    }
+
+    /// A hold on this listener.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn handle(&self) -> io::Result<ListenerHandle> {
+        Ok(ListenerHandle { socket: self.socket.try_clone()? })
+    }
+
+    /// In how long there is something to take of what was held back by injected faults.
+    pub(crate) fn due_in(&self) -> Option<Duration> {
+        self.bad.as_ref()?.due_in()
+    }
+
     /// Takes what is there; `None` when nothing is.
     ///
     /// # Errors
     /// What the system says when the socket no longer works.
     pub fn take(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        let Some(bad) = &self.bad else { return self.receive(buffer) };
+        loop {
+            if let Some(received) = bad.take_due(buffer) {
+                return Ok(Some(received));
+            }
+            match self.receive(buffer)? {
+                Some(Received::Datagrams { from, len, segment }) => bad.hear(from, &buffer[..len], segment),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         loop {
             match sys::receive(self.as_fd(), buffer, sys::Waits::Not) {
                 Ok(arrived) => return Ok(Some(arrived.into())),

@@ -6,7 +6,7 @@ use crate::capture::{Capture, Captured};
 use crate::faulty::{Faults, Faulty};
 use crate::select::{self, Interface, PortChoice, Reach, SelectError};
 use crate::shm::{self, ShmHost};
-use crate::{Clock, Datagrams, Endpoint, Group, Lengths};
+use crate::{Clock, Datagrams, Endpoint, Group, Lengths, Listener};
 use comem_protocol::auth::Sealer;
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::NodeId;
@@ -193,7 +193,16 @@ impl Network {
     /// # Errors
     /// What the system says.
     pub fn join(&self, endpoint: &dyn Datagrams, group: &Group) -> io::Result<()> {
-        endpoint.attend(group.listen(&self.interface)?)
+        endpoint.attend(self.listen(group)?)
+    }
+
+    /// A socket that hears a group. What a group is sent suffers the injected faults here.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn listen(&self, group: &Group) -> io::Result<Listener> {
+        let harmful = self.faults.as_ref().filter(|_| group.address().ip().is_multicast());
+        Ok(group.listen(&self.interface)?.on_bad_network(harmful.map(|(_, faults)| Faults::reception(faults))))
     }
 }
 

@@ -338,6 +338,38 @@ pub(crate) fn option(socket: BorrowedFd<'_>, level: i32, option: i32) -> io::Res
     check(result as libc::c_long).map(|_| value)
 }
 
+/// What the kernel keeps for a socket, and what it had no room for (`SO_MEMINFO`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceiveMemory {
+    /// Bytes that lie there, by the kernel's way of counting.
+    pub used_bytes: usize,
+    /// Bytes that may lie there.
+    pub max_bytes: usize,
+    /// Datagrams that were dropped: by a filter, by their checksum, or for want of room. It wraps around.
+    pub drops: u32,
+}
+
+/// Looks at what a socket keeps.
+pub(crate) fn receive_memory(socket: BorrowedFd<'_>) -> io::Result<ReceiveMemory> {
+    const USED: usize = 0;
+    const MAX: usize = 1;
+    const DROPS: usize = 8;
+    let mut values = [0u32; 9];
+    let mut len = size_of_val(&values) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, the size of `values`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            values.as_mut_ptr().cast::<libc::c_void>(),
+            &raw mut len,
+        )
+    };
+    check(result as libc::c_long)?;
+    Ok(ReceiveMemory { used_bytes: values[USED] as usize, max_bytes: values[MAX] as usize, drops: values[DROPS] })
+}
+
 /// One address of one of the host's interfaces, as getifaddrs lists it.
 pub(crate) struct InterfaceAddress {
     pub name: String,

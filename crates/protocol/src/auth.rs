@@ -48,6 +48,8 @@ pub enum Receiver {
     Anybody,
     /// Whoever has this port, where sender and receiver know no more of each other.
     Port(u16),
+    /// The nodes that the datagram itself names ([`crate::selective`]).
+    Sets,
 }
 
 impl Receiver {
@@ -58,6 +60,7 @@ impl Receiver {
             Receiver::Node(node) => (0, node.0),
             Receiver::Anybody => (1, 0),
             Receiver::Port(port) => (2, port),
+            Receiver::Sets => (3, 0),
         };
         let [high, low] = number.to_be_bytes();
         [kind, high, low]
@@ -232,6 +235,7 @@ mod tests {
             Receiver::Anybody,
             Receiver::Port(0),
             Receiver::Port(1),
+            Receiver::Sets,
         ]
         .iter()
         .map(|to| sealer.tag(b"hello", *to).unwrap())

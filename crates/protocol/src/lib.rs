@@ -14,6 +14,7 @@
 //! | [`coherence`] | the engines of objects (`owner`, `broadcast`, `msi`), pages (`hlrc`, `scope`) and lines (`direct`) |
 //! | [`node`] | start-up and membership; which machine a message is for |
 //! | [`outbox`] | what a step wants done: sends, wake-ups |
+//! | [`selective`] | datagrams to sets of nodes, and whether multicast carries them |
 //! | [`rules`] | the ordering rules, which tests may switch off one by one |
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,7 @@ pub mod lock_schedule;
 pub mod node;
 pub mod outbox;
 pub mod rules;
+pub mod selective;
 pub mod sync;
 pub mod time;
 pub mod tuning;

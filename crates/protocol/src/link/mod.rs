@@ -63,7 +63,7 @@ mod receiver;
 mod reply;
 mod rtt;
 mod sender;
-mod window;
+pub(crate) mod window;
 
 #[cfg(test)]
 mod pair;

@@ -46,7 +46,7 @@ impl Ring {
 
 /// Where a number stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(crate) enum Place {
     New,
     Seen,
     Stale,
@@ -54,10 +54,16 @@ pub(super) enum Place {
 
 /// The receive window of one sequence space.
 #[derive(Clone, Debug)]
-pub(super) struct ReceiveWindow {
+pub(crate) struct ReceiveWindow {
     /// One more than the newest number seen.
     end: u64,
     seen: Ring,
+}
+
+impl Default for ReceiveWindow {
+    fn default() -> ReceiveWindow {
+        ReceiveWindow::new()
+    }
 }
 
 impl ReceiveWindow {

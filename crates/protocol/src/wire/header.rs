@@ -26,6 +26,8 @@ impl MsgType {
     pub const ACK: MsgType = MsgType(1);
     /// "Send your stored reply to this request again."
     pub const RESEND: MsgType = MsgType(2);
+    /// A message to the nodes that it names ([`crate::selective`]).
+    pub const SETS: MsgType = MsgType(3);
     const MASK: u16 = 0x1fff;
 }
 
@@ -89,6 +91,12 @@ impl<'a> Packet<'a> {
     /// The program number that a datagram begins with, which nobody has checked.
     pub fn prog_of(datagram: &[u8]) -> Option<u16> {
         datagram.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
+    }
+
+    /// The type that a datagram carries, which nobody has checked. `None` where there are flags too.
+    pub fn plain_type_of(datagram: &[u8]) -> Option<MsgType> {
+        let word = u16::from_be_bytes(*datagram.get(2..)?.first_chunk()?);
+        (word & !MsgType::MASK == 0).then_some(MsgType(word))
     }
 
     /// Checks a datagram without its tag: length, sender and flags.
