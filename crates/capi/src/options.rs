@@ -22,6 +22,7 @@ const NAMES: [&str; 32] = [
     "locks",
     "migration",
     "mtu",
+    "multicast",
     "node-timeout",
     "nodes",
     "one-sided",

@@ -18,12 +18,13 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use comem::bind::Bind;
 use comem_net::backbone::{self, Backbone, BackboneChoice, Circumstances};
 use comem_protocol::faults::FaultSpec;
+use comem_protocol::selective::Choice as MulticastChoice;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use values::time;
-use values::{faults, job_number, mtu, node, nodes, or_output, port, switch, threads, time_or_off};
+use values::{faults, job_number, mtu, multicast, node, nodes, or_output, port, switch, threads, time_or_off};
 
 /// Comem: the threads of one program on several machines, sharing memory.
 #[derive(Parser, Debug)]
@@ -153,6 +154,11 @@ pub struct NodeArgs {
     #[arg(long, env = "COMEM_MTU", value_name = "BYTES", default_value = "", hide_default_value = true,
           value_parser = mtu)]
     pub mtu: String,
+    /// One datagram for many nodes: where the engine sends to many and all of them hear it (auto), whatever the engine,
+    /// and no job where a node does not hear it (on), never (off)
+    #[arg(long, env = "COMEM_MULTICAST", value_name = "auto|on|off", default_value = "auto", hide_default_value = true,
+          value_parser = multicast)]
+    pub multicast: MulticastChoice,
     /// Record all datagrams for Wireshark, each node in a file of its own on its host: cap.pcap gives cap.node0.pcap
     #[arg(long, env = "COMEM_CAPTURE", value_name = "FILE", default_value = "", hide_default_value = true)]
     pub capture: OsString,
@@ -499,6 +505,10 @@ impl NodeArgs {
         if self.backbone == BackboneChoice::Named(Backbone::Shm) && !one_host {
             return Err(Failure::usage("--backbone shm works between the processes of one host alone", "use udp"));
         }
+        if self.backbone == BackboneChoice::Named(Backbone::Shm) && self.multicast == MulticastChoice::On {
+            let what = "--multicast on does not go with --backbone shm: nodes that share memory send no datagrams";
+            return Err(Failure::usage(what, "leave one of them out"));
+        }
         self.check_capture()
     }
 
@@ -529,6 +539,7 @@ impl NodeArgs {
             ("--ports", self.ports.as_ref().is_some_and(|range| !range.is_empty())),
             ("--mtu", !self.mtu.is_empty()),
             ("--capture", !self.capture.is_empty()),
+            ("--multicast on", self.multicast == MulticastChoice::On),
         ];
         let network = network.into_iter().find(|(_, asked)| *asked).map(|(option, _)| option);
         Circumstances { one_host, nodes, endpoints: self.threads + 1, descriptors, network }
@@ -585,6 +596,7 @@ impl NodeArgs {
             "faults": self.faults.map(|f| f.to_string()),
             "seed": self.faults.map(|f| f.seed),
             "mtu": self.mtu.parse::<u32>().ok(),
+            "multicast": self.multicast.name(),
             "auth": job.auth,
             "wait": self.wait.name(),
             "bind": self.bind.name(),
@@ -680,6 +692,7 @@ mod tests {
             ("--mtu", "575", "from 576 to 65535"),
             ("--mtu", "small", "from 576 to 65535"),
             ("--auth", "maybe", "on or off"),
+            ("--multicast", "maybe", "auto, on or off"),
             ("--node-timeout", "0s", "positive time"),
             ("--prog-id", "70000", "70000"),
         ] {

@@ -333,6 +333,7 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
         (var::IFACE, args.iface.clone().unwrap_or_default()),
         (var::PORTS, args.ports.clone().unwrap_or_default()),
         (var::MTU, args.mtu.clone()),
+        (var::MULTICAST, args.multicast.name().to_string()),
         (var::AUTH, switch(job.auth)),
         (var::NODE_TIMEOUT, args.node_timeout.clone()),
         (var::WAIT, args.wait.name().to_string()),

@@ -37,16 +37,23 @@ pub struct Parts {
     pub sealer: Sealer,
     /// Most bytes of a datagram.
     pub datagram_bytes: usize,
-    /// The addresses of each node: first its service socket, and somewhere that in which it is told.
+    /// The addresses of each node: first that of its service socket, last that at which it is told.
     pub addresses: Vec<Vec<SocketAddr>>,
-    /// Where among a node's addresses the latter stands.
-    pub told_at: usize,
     /// This node's socket there.
     pub told: Arc<dyn Datagrams>,
     /// The job's group, if all nodes hear it.
     pub group: Option<Group>,
     /// The listener of that group which the service socket attends already.
     pub asks: Option<ListenerHandle>,
+}
+
+/// What has left for one message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sent {
+    /// Datagrams.
+    pub datagrams: usize,
+    /// Their bytes.
+    pub bytes: usize,
 }
 
 /// What has gone and come.
@@ -89,7 +96,6 @@ pub struct Selective {
     /// Numbers are never used twice.
     next: AtomicU64,
     addresses: Vec<Vec<SocketAddr>>,
-    told_at: usize,
     group: Option<SocketAddr>,
     gave_up: AtomicBool,
     repairs: AtomicU64,
@@ -143,7 +149,6 @@ impl Selective {
             author: Author::new(own, parts.sealer, parts.datagram_bytes),
             next: AtomicU64::new(0),
             addresses: parts.addresses,
-            told_at: parts.told_at,
             group: parts.group.map(|group| group.address()),
             gave_up: AtomicBool::new(false),
             repairs: AtomicU64::new(0),
@@ -182,7 +187,7 @@ impl Selective {
 
     /// Sends a message to two sets of nodes, through one of this node's own endpoints: it wakes those that are asked.
     /// Who is in both is asked; this node itself is left out. Datagrams are made in `buffer`. `failed` hears of those
-    /// that the system refused, other than by losing them. Gives how many datagrams have left.
+    /// that the system refused, other than by losing them.
     ///
     /// # Errors
     /// The payload has more bytes than [`Selective::payload_bytes_max`]; nothing was sent.
@@ -193,12 +198,12 @@ impl Selective {
         (asked, told): (&NodeSet, &NodeSet),
         payload: &[u8],
         failed: &mut dyn FnMut(SocketAddr, io::Error),
-    ) -> Result<usize, TooLong> {
+    ) -> Result<Sent, TooLong> {
         let each = self.author.datagrams(payload.len())?;
         let (mut asked, mut told) = (asked.clone(), told.clone());
         asked.remove(self.me);
         asked.iter().chain([self.me]).for_each(|node| drop(told.remove(node)));
-        let mut sent = 0;
+        let mut sent = Sent::default();
         let mut first = self.next.fetch_add((each * head::windows(&asked, &told).count()) as u64, Relaxed);
         for named in head::windows(&asked, &told) {
             buffer.clear();
@@ -208,26 +213,29 @@ impl Selective {
             self.counters.copies_addressed.fetch_add((receivers * each) as u64, Relaxed);
             let mut put = |to: SocketAddr, result: io::Result<()>| match result {
                 Err(error) if !counts_as_loss(&error) => failed(to, error),
-                _ => sent += each,
+                _ => {
+                    sent.datagrams += each;
+                    sent.bytes += buffer.len();
+                }
             };
             if let Some(group) = self.group_now() {
                 put(group, through.send_to(buffer, segment, group));
                 continue;
             }
-            for to in named.0.iter().filter_map(|node| self.address(node, 0)) {
+            for to in named.0.iter().filter_map(|node| self.addresses_of(node).first().copied()) {
                 put(to, through.send_to(buffer, segment, to));
             }
-            for to in named.1.iter().filter_map(|node| self.address(node, self.told_at)) {
+            for to in named.1.iter().filter_map(|node| self.addresses_of(node).last().copied()) {
                 put(to, through.send_quietly(buffer, segment, to));
             }
         }
         self.counters.multicasts.fetch_add(1, Relaxed);
-        self.counters.datagrams_sent.fetch_add(sent as u64, Relaxed);
+        self.counters.datagrams_sent.fetch_add(sent.datagrams as u64, Relaxed);
         Ok(sent)
     }
 
-    fn address(&self, node: NodeId, at: usize) -> Option<SocketAddr> {
-        self.addresses.get(node.index())?.get(at).copied()
+    fn addresses_of(&self, node: NodeId) -> &[SocketAddr] {
+        self.addresses.get(node.index()).map_or(&[], Vec::as_slice)
     }
 
     /// Takes in a datagram that came to this node's service socket, or to another one of its. `deliver` gets the message
@@ -241,7 +249,7 @@ impl Selective {
         from: SocketAddr,
         deliver: &mut dyn FnMut(Message<'_>),
     ) -> Result<(), Refused> {
-        let is_from = |node: NodeId| self.addresses[node.index()].contains(&from);
+        let is_from = |node: NodeId| self.addresses_of(node).contains(&from);
         // Whoever acts on it may send, and look at what else was told: without the lock.
         let taken = lock(&self.receiver).take(datagram, is_from);
         let role = match &taken {

@@ -398,7 +398,6 @@ fn a_kernel_that_forbids_socket_filters_leaves_the_fan_out() {
                 sealer: sealer(own_job(13)),
                 datagram_bytes: 1472,
                 addresses: vec![vec![service.local_addr(), told.local_addr()]; 2],
-                told_at: 1,
                 told,
                 group,
                 asks: None,

@@ -4,6 +4,7 @@
 
 mod heap;
 mod key;
+mod multicast;
 mod waits;
 
 use self::heap::make_heap;
@@ -24,20 +25,22 @@ use comem_net::multicast::DISCOVERY_PORT;
 use comem_net::network::NetworkOptions;
 use comem_net::select::{self, Interface, MTUS, Reach};
 use comem_net::{
-    Backbone, BackboneChoice, Capture, Clock, Datagrams, Group, Lengths, Network, PortChoice, Received, Wait, datagrams,
+    Backbone, BackboneChoice, Capture, Clock, Datagrams, Group, Lengths, ListenerHandle, Network, PortChoice, Received,
+    Wait, datagrams,
 };
 use comem_protocol::auth::{JobKey, Receiver, Sealer};
-use comem_protocol::coherence::Engine;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::identity::{Identity, Layout, PACKETS, VERSION};
 use comem_protocol::node::membership::Detector;
 use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Phase, StartError, Startup, To, Transmit};
 use comem_protocol::node::table::Membership;
+use comem_protocol::selective::Way;
 use comem_protocol::time::Span;
 use comem_protocol::tuning::Tuning;
 use comem_protocol::wire::header::{Flags, HEADER_BYTES, HeaderRepr, LEN_AT, MsgType, Packet};
 use comem_protocol::wire::message::Collective;
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -133,6 +136,8 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
             addresses: vec![Vec::new()],
             members: vec![(host_name(), std::process::id())],
             group: None,
+            way: Way::Off,
+            selective: None,
         },
         config.thread_slots,
     );
@@ -176,7 +181,12 @@ struct Boot {
     guarded: bool,
     network: Network,
     endpoints: Vec<Arc<dyn Datagrams>>,
+    /// Whether this node finds out who hears the job's group.
     multicast: bool,
+    /// Where it is told things, if the job's engine sends to sets of nodes.
+    told: Option<Arc<dyn Datagrams>>,
+    /// A hold on the socket that hears the job's group.
+    asks: RefCell<Option<ListenerHandle>>,
     link: LinkConfig,
     free: AtomicU64,
     /// Where the launcher hears this node, if there is one.
@@ -217,6 +227,7 @@ impl Boot {
         }
         config.backbone = BackboneChoice::Named(resolved.backbone);
         config.check_locks()?;
+        self::multicast::check(&config, resolved.backbone)?;
         let reach = match config.joins_elsewhere() {
             Some(zero) => Reach::Peer(zero),
             None if config.several_hosts() => Reach::Network,
@@ -251,10 +262,8 @@ impl Boot {
             let left = keys::leave(endpoints[0].local_addr(), &key);
             left.map_err(|unfit| Error::Start(format!("{}; {}", unfit.what, unfit.advice)))?;
         }
-        // Only updates of the engine `broadcast` go to all at once; finding out who hears a group takes 200 ms where
-        // somebody does not.
-        let wanted = config.engine == Engine::Broadcast && config.nodes > 2;
-        let multicast = wanted && network.backbone() == Backbone::Udp;
+        let multicast = self::multicast::probes(&config, &network);
+        let told = self::multicast::told(&config, &network)?;
         if config.verbose {
             crate::error::say(format_args!(
                 "comem: backbone {resolved}: {network}; service port {}, datagrams of up to {datagram_bytes} bytes, authentication {}",
@@ -274,6 +283,8 @@ impl Boot {
             network,
             endpoints,
             multicast,
+            told,
+            asks: RefCell::new(None),
             link,
             free: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
@@ -289,6 +300,7 @@ impl Boot {
             // The first thread's socket takes it.
             ports.push(ports[Slot::thread(0).index()]);
         }
+        ports.extend(self.told.as_ref().map(|told| told.local_addr().port()));
         ports
     }
 
@@ -381,7 +393,7 @@ impl Boot {
         }
         let membership = self.meet(&mut machine, &launcher_link, silence(&self.config, writer.is_some()))?;
         let job = membership.job;
-        let node = self.into_node(machine, membership, writer);
+        let node = self.into_node(machine, membership, writer)?;
         if node.config.locks_are_one_sided() {
             node.sync.set_lock_tables(LockTables::new(node.me(), node.nodes(), job)?);
         }
@@ -502,7 +514,7 @@ impl Boot {
             Event::Failed(error) => return Some(Err(self.failed(&error))),
             Event::Joined { job, .. } if self.multicast => {
                 let joined = self.network.group_of_job(job);
-                if *group != Some(joined) && self.network.join(&*self.endpoints[0], &joined).is_ok() {
+                if *group != Some(joined) && self.hear(&joined).is_ok() {
                     *group = Some(joined);
                 }
             }
@@ -514,6 +526,11 @@ impl Boot {
             }
             Event::TurnedAway { from, reason, .. } => {
                 crate::error::say(format_args!("comem: node 0 turned away a process at {from}: {reason}"));
+            }
+            Event::Deaf(nodes) => {
+                if let Err(error) = self.on_deaf(&nodes, group.as_ref()) {
+                    return Some(Err(error));
+                }
             }
             Event::Zero(_) | Event::Joined { .. } => {}
         }
@@ -572,12 +589,15 @@ impl Boot {
         machine: Startup,
         membership: Membership,
         launcher: Option<Arc<ControlWriter<FromNode>>>,
-    ) -> Arc<Node> {
+    ) -> Result<Arc<Node>> {
         let addresses: Vec<Vec<SocketAddr>> =
             membership.nodes.iter().map(|m| m.ports.iter().map(|p| SocketAddr::new(m.ip, *p)).collect()).collect();
         self.network.begin(membership.me, &addresses);
         let members = membership.nodes.iter().map(|m| (m.host.clone(), m.pid)).collect();
-        let group = membership.multicast.then(|| self.network.group_of_job(membership.job).address());
+        let way = self.way(&membership)?;
+        let group = (way == Way::Ip).then(|| self.network.group_of_job(membership.job));
+        let selective = self.selective(&membership, &addresses, group)?;
+        let group = group.filter(|_| selective.is_none()).map(|group| group.address());
         let thread_slots = self.config.thread_slots;
         let wire = Wire::new(
             Parts {
@@ -592,10 +612,12 @@ impl Boot {
                 addresses,
                 members,
                 group,
+                way,
+                selective,
             },
             thread_slots,
         );
-        Arc::new(Node::new(self.config, self.clock, wire, Some(machine), launcher))
+        Ok(Arc::new(Node::new(self.config, self.clock, wire, Some(machine), launcher)))
     }
 }
 

@@ -6,6 +6,7 @@ use comem_memory::pages::Detector;
 use comem_net::BackboneChoice;
 use comem_net::backbone::Circumstances;
 use comem_net::select::MTUS;
+use comem_protocol::selective::Choice as MulticastChoice;
 use comem_protocol::coherence::Engine;
 use comem_protocol::coherence::direct::{LINE_BYTES, UNIT_BYTES};
 use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX, engine};
@@ -119,6 +120,8 @@ pub struct Config {
     pub iface: Option<String>,
     /// The ports to use.
     pub ports: Option<(u16, u16)>,
+    /// Whether one datagram goes to many nodes where it can.
+    pub multicast: MulticastChoice,
     /// Whether datagrams are authenticated; `None` where nothing was said: they are.
     pub auth: Option<bool>,
     /// How long a node may be silent; `None` for ever.
@@ -338,6 +341,16 @@ impl Config {
         self.inline
     }
 
+    /// Whether the job's engine sends to many nodes at once: updates of `broadcast` go to all.
+    pub(crate) fn multicasts(&self) -> bool {
+        self.engine == Engine::Broadcast || self.sends_to_sets()
+    }
+
+    /// Whether the job's engine asks and tells sets of nodes. None that jobs may have does so yet.
+    pub(crate) fn sends_to_sets(&self) -> bool {
+        false
+    }
+
     /// Whether one-sided operations go by UCX: there are some, and it is asked for.
     pub(crate) fn uses_ucx(&self) -> bool {
         self.ucx && self.nodes > 1 && self.has_lines()
@@ -356,6 +369,7 @@ impl Config {
             ("COMEM_PORTS", self.ports.is_some()),
             ("COMEM_MTU", self.mtu.is_some()),
             ("COMEM_CAPTURE", self.capture.is_some()),
+            ("COMEM_MULTICAST", self.multicast == MulticastChoice::On),
             ("COMEM_JOIN", self.joins_elsewhere().is_some()),
         ];
         Circumstances {
@@ -450,6 +464,8 @@ impl Config {
             faults: parse("COMEM_FAULTS", env, |t| t.parse::<FaultSpec>().map_err(|e| e.to_string()))?,
             iface: env("COMEM_IFACE").filter(|v| !v.is_empty()),
             ports: parse("COMEM_PORTS", env, port_range)?,
+            multicast: parse("COMEM_MULTICAST", env, |t| t.parse::<MulticastChoice>().map_err(|e| e.to_string()))?
+                .unwrap_or_default(),
             auth: parse("COMEM_AUTH", env, switch)?,
             node_timeout: parse("COMEM_NODE_TIMEOUT", env, timeout)?.unwrap_or(Some(Duration::from_secs(10))),
             slow: parse("COMEM_SLOW", env, |t| {
@@ -516,6 +532,7 @@ mod tests {
             ("COMEM_UNIT_BYTES", "96", "64, 128, 256"),
             ("COMEM_GLOBALS", "both", "copy or share"),
             ("COMEM_LOCKS", "some", "tokens or one-sided"),
+            ("COMEM_MULTICAST", "maybe", "auto, on or off"),
             ("COMEM_BACKBONE", "pigeon", "auto, udp, or shm"),
             ("COMEM_TUNING", "pages.pusch=off", "was pages.push meant?"),
             ("COMEM_TUNING", "push=off", "was pages.push meant?"),
@@ -573,9 +590,11 @@ mod tests {
             ("COMEM_PORTS", "9000-9100"),
             ("COMEM_MTU", "1500"),
             ("COMEM_CAPTURE", "job.pcap"),
+            ("COMEM_MULTICAST", "on"),
         ] {
             assert_eq!(asks(&[(name, value)]), Some(name));
         }
+        assert_eq!([asks(&[("COMEM_MULTICAST", "auto")]), asks(&[("COMEM_MULTICAST", "off")])], [None, None]);
         assert_eq!(asks(&[("COMEM_AUTH", "on")]), None, "datagrams have tags over every backbone");
     }
 

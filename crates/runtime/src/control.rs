@@ -73,6 +73,8 @@ pub mod var {
     pub const MTU: &str = "COMEM_MTU";
     /// The file in which a node records its datagrams, its number put into the name.
     pub const CAPTURE: &str = "COMEM_CAPTURE";
+    /// `auto`, `on` or `off`: whether one datagram goes to many nodes.
+    pub const MULTICAST: &str = "COMEM_MULTICAST";
     /// `on` or `off`: whether datagrams carry a keyed tag.
     pub const AUTH: &str = "COMEM_AUTH";
     /// How long a node may be silent: `10s`, or `off`.

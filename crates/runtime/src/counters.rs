@@ -68,6 +68,8 @@ counters! {
     messages_sent,
     /// Messages received and acted upon.
     messages_received,
+    /// Messages sent to many nodes in one datagram each, or in the same few.
+    multicasts,
     /// Bytes of UDP payload sent, everything included.
     bytes_sent,
     /// Bytes of UDP payload received, everything included.

@@ -7,17 +7,20 @@ mod incoming;
 mod receive_in_place;
 mod replies;
 mod send_queue;
+mod sets;
 mod user_messages;
 
 use crate::mutex::Mutex;
 use crate::node::{Node, ThreadSlot};
 use comem_memory::pages::fault::uncancelled;
-use comem_net::Datagrams;
+use comem_net::{Datagrams, Selective};
 use comem_net::clock::Clock;
 use comem_protocol::auth::{Receiver, Sealer};
+use comem_protocol::coherence::node_set::NodeSet;
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::link::{Body, Class, Dest, LinkConfig, PeerChannel, ReplyEncoder, SendError, Sender, To};
 use comem_protocol::outbox::{Origin, Outbox, Target};
+use comem_protocol::selective::Way;
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::{MsgType, Packet};
 use comem_protocol::wire::message::types;
@@ -43,12 +46,15 @@ fn with_own<T, R>(own: &'static LocalKey<RefCell<T>>, f: impl FnOnce(&mut T) -> 
 pub(crate) fn touch_own() {
     SCRATCH.with(|_| ());
     OUTBOX.with(|_| ());
+    SET_MESSAGE.with(|_| ());
     INCOMING.with(|_| ());
 }
 
 thread_local! {
     /// Where datagrams are put together before they are sent.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// A message to sets of nodes, before it is made datagrams.
+    static SET_MESSAGE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// What a message just received asks for.
     static OUTBOX: RefCell<Outbox> = RefCell::default();
     /// Where datagrams are received.
@@ -74,6 +80,10 @@ pub(crate) struct Wire {
     /// Hosts and process numbers by node.
     members: Vec<(String, u32)>,
     group: Option<SocketAddr>,
+    /// How the job sends to many nodes.
+    way: Way,
+    /// To sets of nodes, where the job's engine has them.
+    selective: Option<Selective>,
     senders: Vec<Mutex<Sender>>,
     encoders: Vec<Mutex<ReplyEncoder>>,
     peers: Vec<OnceLock<Box<Mutex<PeerChannel>>>>,
@@ -98,6 +108,8 @@ pub(crate) struct Parts {
     pub(crate) addresses: Vec<Vec<SocketAddr>>,
     pub(crate) members: Vec<(String, u32)>,
     pub(crate) group: Option<SocketAddr>,
+    pub(crate) way: Way,
+    pub(crate) selective: Option<Selective>,
 }
 
 #[cfg(test)]
@@ -116,6 +128,8 @@ impl Wire {
             addresses,
             members: Vec::new(),
             group: None,
+            way: Way::Off,
+            selective: None,
         };
         Wire::new(parts, 1)
     }
@@ -123,8 +137,7 @@ impl Wire {
 
 impl Wire {
     pub(crate) fn new(parts: Parts, threads: usize) -> Wire {
-        let Parts { me, prog, job, sealer: start_sealer, guarded, link, started, endpoints, addresses, members, group } =
-            parts;
+        let Parts { me, prog, job, sealer: start_sealer, guarded, link, started, endpoints, addresses, .. } = parts;
         let of_job = start_sealer.of_job(job);
         let kick = of_job.tag(b"kick", Receiver::Node(me)).map_or(vec![0], |tag| tag.to_vec());
         let sealer = if guarded { Sealer::default() } else { of_job };
@@ -147,8 +160,10 @@ impl Wire {
             started,
             endpoints,
             addresses,
-            members,
-            group,
+            members: parts.members,
+            group: parts.group,
+            way: parts.way,
+            selective: parts.selective,
         }
     }
 
@@ -166,6 +181,16 @@ impl Wire {
 
     pub(crate) fn authenticated(&self) -> bool {
         self.start_sealer.tag_len() > 0
+    }
+
+    /// How this node sends to many nodes now.
+    pub(crate) fn way(&self) -> Way {
+        self.selective.as_ref().filter(|_| self.way == Way::Ip).map_or(self.way, Selective::way)
+    }
+
+    /// This node's way to sets of nodes, where the job's engine has them.
+    pub(crate) fn selective(&self) -> Option<&Selective> {
+        self.selective.as_ref()
     }
 
     pub(crate) fn sealer(&self) -> &Sealer {
@@ -303,6 +328,7 @@ impl Wire {
                 match (transmit.to, self.group) {
                     (To::Node(node), _) => put(node),
                     (To::Group, Some(group)) => {
+                        mine.counters.multicasts.add(1);
                         let put = self.put(slot, mine, (buffer, transmit.segment), group, false);
                         put.unwrap_or_else(|error| refused(group, error));
                     }
@@ -428,6 +454,10 @@ impl Node {
     }
 
     fn send_to_all(&self, from: Slot, ty: MsgType, body: &[u8]) {
+        if self.wire.selective().is_some() {
+            let all: NodeSet = NodeId::all(self.nodes()).collect();
+            return self.send_to_sets(from, &all, &NodeSet::new(), ty, body);
+        }
         if self.wire.group.is_some() {
             let others: Vec<NodeId> = NodeId::all(self.nodes()).filter(|n| *n != self.me()).collect();
             let result = self.wire.sender(from).lock().send(Dest::Group(&others), Class::Free, ty, body);

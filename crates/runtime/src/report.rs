@@ -42,6 +42,10 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value["threads"] = json!(node.threads());
     value["engine"] = json!(node.config.engine.name());
     value["backbone"] = json!(node.config.backbone_name());
+    value["multicast"] = json!(node.wire.way().name());
+    if let Some(selective) = node.wire.selective() {
+        value["sets"] = sets(&selective.counts());
+    }
     if let Some(how) = one_sided(node) {
         value["one_sided"] = json!(how);
     }
@@ -68,6 +72,19 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
         value["failure"] = json!(failure.to_string());
     }
     value
+}
+
+/// What has gone to sets of nodes and come from them.
+fn sets(counts: &comem_net::selective::Counts) -> Value {
+    json!({
+        "datagrams_sent": counts.datagrams_sent,
+        "copies_addressed": counts.copies_addressed,
+        "copies_received": counts.copies_received,
+        "told_received": counts.told_received,
+        "refused": counts.refused,
+        "told_full": counts.told_full,
+        "told_dropped": counts.told_dropped,
+    })
 }
 
 /// How this node notices accesses to shared memory; `explicit` where it has none to notice, or objects alone.

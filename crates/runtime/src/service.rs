@@ -359,6 +359,9 @@ impl Node {
         let asked = crate::host::host().is_some();
         let mut lets_go = self.schedule.lets_go_at(why, self.now());
         loop {
+            if matches!(why, Waiting::Page(_)) {
+                self.look_at_told(slot);
+            }
             if waiter.was_roused() {
                 return Ok(());
             }

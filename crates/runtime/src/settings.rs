@@ -42,6 +42,7 @@ pub const SETTINGS: [&str; 55] = [
     "COMEM_LOCK_TURNS",
     "COMEM_MIGRATION",
     "COMEM_MTU",
+    "COMEM_MULTICAST",
     "COMEM_NODES",
     "COMEM_NODE_TIMEOUT",
     "COMEM_NO_PREFIX",

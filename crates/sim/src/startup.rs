@@ -163,7 +163,7 @@ impl Starting {
                 Event::Ready(membership) => self.members[index] = Some(membership),
                 Event::Failed(error) => self.failures.push(format!("process {index}: {error}")),
                 Event::Surplus => self.failures.push(format!("process {index} was not needed")),
-                Event::Zero(_) | Event::Joined { .. } | Event::TurnedAway { .. } => {}
+                Event::Zero(_) | Event::Joined { .. } | Event::TurnedAway { .. } | Event::Deaf(_) => {}
             }
         }
         self.set_timer(index);

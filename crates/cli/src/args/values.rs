@@ -5,6 +5,7 @@ use comem_net::select::MTUS;
 use comem_protocol::coherence::direct::UNIT_BYTES;
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, THREADS_MAX};
+use comem_protocol::selective::{Choice, NoChoice};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,6 +64,11 @@ pub fn switch(text: &str) -> Result<bool, String> {
         "off" => Ok(false),
         _ => Err("expected on or off".to_string()),
     }
+}
+
+/// Reads whether one datagram goes to many nodes; an empty word chooses nothing.
+pub fn multicast(text: &str) -> Result<Choice, String> {
+    if text.is_empty() { Ok(Choice::Auto) } else { text.parse().map_err(|error: NoChoice| error.to_string()) }
 }
 
 /// Reads `A-B`.

@@ -49,6 +49,7 @@ const HARMLESS: &[&str] = &[
     var::IFACE,
     var::PORTS,
     var::MTU,
+    var::MULTICAST,
     var::AUTH,
     var::NODE_TIMEOUT,
     var::SLOW,

@@ -32,6 +32,9 @@ pub struct HostReport {
     /// Whether processes here can talk through shared memory; the reason when not.
     #[serde(default = "not_asked")]
     pub shared_memory: Result<(), String>,
+    /// Whether a process may filter what its sockets receive; the reason when not.
+    #[serde(default = "not_asked")]
+    pub socket_filters: Result<(), String>,
     /// The largest receive buffer that a socket may ask for.
     pub receive_buffer_bytes: u64,
     /// Fast invalidation: other cores' stores are flushed by a system call.
@@ -136,6 +139,7 @@ impl HostReport {
             mtu: interface.mtu,
             ports: select::bind(interface.address, ports).map(drop).map_err(|e| e.to_string()),
             shared_memory: comem_net::shm::probe().map_err(|e| e.to_string()),
+            socket_filters: comem_net::selective::filters_work().map_err(|e| e.to_string()),
             receive_buffer_bytes: number("/proc/sys/net/core/rmem_max"),
             membarrier: comem_memory::guard::membarrier_works(),
             userfaultfd: probe_userfaultfd().map_err(|e| e.to_string()),
@@ -210,6 +214,10 @@ impl HostReport {
                 },
             ),
             ("ucx", ucx_in_words()),
+            (
+                "socket filters",
+                self.socket_filters.as_ref().map_or_else(|why| format!("no: {why}"), |()| "can be had".to_string()),
+            ),
             ("receive buffer", format!("up to {} KiB", self.receive_buffer_bytes >> 10)),
             (
                 "membarrier",

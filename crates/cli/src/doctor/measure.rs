@@ -13,7 +13,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::sys;
 use comem_net::select::{MTUS, path_mtu, udp_payload_max};
-use comem_net::{Datagrams, Endpoint, Interface, PortChoice, RECEIVE_BUFFER_BYTES, Received, Wait, datagrams};
+use comem_net::{Datagrams, Endpoint, Group, Interface, PortChoice, RECEIVE_BUFFER_BYTES, Received, Wait, datagrams};
 use comem_protocol::time::Span;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -36,6 +36,8 @@ const BULK_IN_FLIGHT: usize = 3;
 /// After so many gaps the line is too bad to be measured further; of round trips, in a row.
 const SILENCES_MAX: usize = 5;
 const ROUNDS: usize = 1000;
+/// A datagram to a group may be lost as any other.
+const MULTICAST_TRIES: usize = 3;
 /// So many exchanges show whether long packets get through.
 const LONG_ROUNDS: usize = 100;
 /// Where one in so many answers is lost, nobody can work.
@@ -75,6 +77,9 @@ pub struct Measured {
     pub clock_offset_ns: i64,
     /// The most bytes of a datagram on the way.
     pub datagram_bytes: usize,
+    /// Whether a datagram to a group reached the other end; `None` where that has not been tried.
+    #[serde(default)]
+    pub multicast: Option<bool>,
 }
 
 impl Measured {
@@ -91,6 +96,12 @@ impl Measured {
         if let Some(spinning) = self.small_spinning_us {
             lines.insert(1, ("  while spinning", format!("{spinning:.1} us")));
         }
+        let multicast = match self.multicast {
+            Some(true) => "arrives: one datagram reaches many nodes",
+            Some(false) => "does not arrive: what is for many nodes goes to each",
+            None => "was not tried",
+        };
+        lines.push(("multicast", multicast.to_string()));
         lines.push(("a remote access", self.cost()));
         lines
     }
@@ -140,29 +151,48 @@ pub struct Echo {
     pub token: Token,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
+    /// The thread that answers what comes to the token's group, where it can hear that.
+    group: Option<JoinHandle<()>>,
 }
 
 impl Echo {
     /// Starts one in a thread of this process.
-    pub fn start_here(address: IpAddr, ports: PortChoice) -> Outcome<Echo> {
-        Echo::start(address, ports, sys::random())
+    pub fn start_here(interface: &Interface, ports: PortChoice) -> Outcome<Echo> {
+        Echo::start(interface, ports, sys::random())
     }
 
-    /// Starts one with a given token.
-    pub fn start(address: IpAddr, ports: PortChoice, token: Token) -> Outcome<Echo> {
-        let endpoint = bind(address, ports)?;
+    /// Starts one with a given token. It answers what comes to the token's group too, where it can hear that.
+    pub fn start(interface: &Interface, ports: PortChoice, token: Token) -> Outcome<Echo> {
+        let endpoint = bind(interface.address, ports)?;
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let address = endpoint.local_addr();
         let thread = sys::start_thread("comem-echo", move || echo(&endpoint, &token, &seen))?;
-        Ok(Echo { address, token, stop, thread })
+        let mut started = Echo { address, token, stop, thread, group: None };
+        started.group = started.hear_group(interface, ports).ok();
+        Ok(started)
+    }
+
+    /// Answers what comes to the token's group, in a thread and a socket of their own: the other one is measured.
+    fn hear_group(&self, interface: &Interface, ports: PortChoice) -> Outcome<JoinHandle<()>> {
+        let (token, seen, endpoint) = (self.token, Arc::clone(&self.stop), bind(interface.address, PortChoice::Any)?);
+        let heard = group(&token, interface, ports).listen(interface).and_then(|listener| endpoint.attend(listener));
+        heard.map_err(|e| Failure::start(format!("cannot hear a group: {e}"), ""))?;
+        sys::start_thread("comem-echo-group", move || echo(&endpoint, &token, &seen))
     }
 
     /// Ends it.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.thread.join();
+        let _ = self.group.map(JoinHandle::join);
     }
+}
+
+/// The group by which a measurement finds out whether multicast arrives.
+fn group(token: &Token, interface: &Interface, ports: PortChoice) -> Group {
+    let number = token.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    Group::of_job(number, interface, ports)
 }
 
 fn bind(address: IpAddr, ports: PortChoice) -> Outcome<Endpoint> {
@@ -228,6 +258,7 @@ pub fn measure(local: &Interface, ports: PortChoice, to: SocketAddr, token: Toke
         buffer: vec![0; RECEIVE_BUFFER_BYTES],
     };
     prober.wait_for_peer()?;
+    let multicast = prober.endpoint.reach_groups(local).is_ok() && prober.multicast(group(&token, local, ports));
     let clock_offset_ns = prober.clock_offset();
     let small = prober.round_trips(SMALL_BYTES, Wait::Block);
     let long_lost = prober.long_exchanges();
@@ -247,6 +278,7 @@ pub fn measure(local: &Interface, ports: PortChoice, to: SocketAddr, token: Toke
         lost: (prober.lost, prober.sent),
         clock_offset_ns,
         datagram_bytes: prober.datagram_bytes,
+        multicast: Some(multicast),
     })
 }
 
@@ -270,15 +302,45 @@ impl Prober {
         Err(Failure::unreachable(what, "let UDP pass the firewalls, or choose --iface and --ports that they let pass"))
     }
 
-    /// Sends a request of at most [`PAGE_BYTES`] bytes.
-    fn request(&mut self, bytes: usize, wanted: usize) -> bool {
-        self.number = self.number.wrapping_add(1);
-        self.sent += 1;
+    /// Whether the other end answers what is sent to a group. That says nothing of how good the line is, and is not
+    /// counted.
+    fn multicast(&mut self, group: Group) -> bool {
+        (0..MULTICAST_TRIES).any(|_| {
+            self.number = self.number.wrapping_add(1);
+            let request = self.request_bytes(SMALL_BYTES);
+            self.endpoint.send_to(&request[..SMALL_BYTES], SMALL_BYTES, group.address()).is_ok()
+                && self.is_answered()
+        })
+    }
+
+    /// Whether the answer to the last request comes. Late ones to others are passed over.
+    fn is_answered(&mut self) -> bool {
+        let expected = [&self.token[..], &self.number.to_be_bytes()].concat();
+        while let Ok(Received::Datagrams { len, .. }) =
+            self.endpoint.recv(&mut self.buffer, Some(LOSS_WAIT), Wait::Block)
+        {
+            if self.buffer[..len].starts_with(&expected) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A request, as long as one can be.
+    fn request_bytes(&self, wanted: usize) -> [u8; PAGE_BYTES] {
         let mut request = [0; PAGE_BYTES];
         request[..16].copy_from_slice(&self.token);
         request[16..20].copy_from_slice(&self.number.to_be_bytes());
         request[20..24].copy_from_slice(&(wanted as u32).to_be_bytes());
         request[24..28].copy_from_slice(&(self.datagram_bytes as u32).to_be_bytes());
+        request
+    }
+
+    /// Sends a request of at most [`PAGE_BYTES`] bytes.
+    fn request(&mut self, bytes: usize, wanted: usize) -> bool {
+        self.number = self.number.wrapping_add(1);
+        self.sent += 1;
+        let request = self.request_bytes(wanted);
         self.endpoint.send_to(&request[..bytes], bytes, self.to).is_ok()
     }
 
@@ -404,13 +466,14 @@ mod tests {
     #[test]
     fn two_ends_on_one_host_measure_each_other() {
         let lo = choose(None, Reach::ThisHost).unwrap();
-        let echo = Echo::start_here(lo.address, PortChoice::Any).unwrap();
+        let echo = Echo::start_here(&lo, PortChoice::Any).unwrap();
         let measured = measure(&lo, PortChoice::Any, echo.address, echo.token).unwrap();
         echo.stop();
         assert!(measured.small_us.0 > 0.0 && measured.small_us.0 <= measured.small_us.1, "{measured:?}");
         assert!(measured.page_us > 0.0 && measured.megabytes_per_s > 0.0, "{measured:?}");
         assert!(measured.clock_offset_ns.abs() < 1_000_000_000, "one host has one clock: {measured:?}");
         assert!(measured.lines().iter().any(|(label, _)| *label == "a remote access"));
+        assert_eq!(measured.multicast, Some(true), "the loopback carries it");
         assert_eq!(measured.obstacle(), None, "{measured:?}");
     }
 

@@ -83,7 +83,7 @@ fn examine_here(args: &DoctorArgs, ports: PortChoice, reach: Reach) -> Outcome<E
         (reach, wanted) => select::choose(wanted.as_deref(), reach).map_err(|e| Failure::start(e.to_string(), ""))?,
     };
     let report = HostReport::here(&chosen, ports);
-    let measured = Echo::start_here(chosen.address, ports).and_then(|echo| {
+    let measured = Echo::start_here(&chosen, ports).and_then(|echo| {
         let measured = measure::measure(&chosen, ports, echo.address, echo.token);
         echo.stop();
         measured

@@ -51,7 +51,7 @@ pub fn serve() -> Outcome<i32> {
     // A host with nothing but its loopback can still be examined from itself.
     let chosen = chosen.or_else(|e| select::choose(None, Reach::ThisHost).map_err(|_| e));
     let chosen = chosen.map_err(|e| Failure::start(e.to_string(), ""))?;
-    let echo = Echo::start(chosen.address, ports, orders.token)?;
+    let echo = Echo::start(&chosen, ports, orders.token)?;
     let hello = Hello { address: echo.address, report: HostReport::here(&chosen, ports) };
     let mut output = io::stdout().lock();
     let text = serde_json::to_string(&hello).expect("a report has a JSON form");

@@ -346,6 +346,9 @@ fn how(file: &Value, nodes: &[Value]) -> String {
         text += &format!(", detector {detectors}");
     }
     text += &format!(", backbone {}", name("backbone"));
+    // Of nodes alone: the launcher knows what was asked for, and not what came of it.
+    let way = nodes.iter().find_map(|node| node["multicast"].as_str()).filter(|way| *way != "off");
+    text += &way.map_or(String::new(), |way| format!(", multicast {way}"));
     if !name("tuning").is_empty() {
         text += &format!(", tuning {}", name("tuning"));
     }

@@ -12,8 +12,6 @@ use std::time::Duration;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const PROG: u16 = 77;
-/// Where among a node's addresses stands the one at which it is told.
-const TOLD_AT: usize = 2;
 
 /// A job's number that no other test run on this host has.
 pub fn own_job(salt: u64) -> u64 {
@@ -87,7 +85,6 @@ impl Sockets {
             sealer: sealer(job),
             datagram_bytes: plan.datagram_bytes,
             addresses,
-            told_at: TOLD_AT,
             told: self.told,
             group,
             asks: None,
@@ -119,7 +116,7 @@ impl JobNode {
     pub fn send(&self, asked: &[u16], told: &[u16], payload: &[u8]) -> usize {
         let (mut buffer, to) = (Vec::new(), (&set(asked), &set(told)));
         let mut failed = |to, error| panic!("cannot send to {to}: {error}");
-        self.selective.send(&*self.service, &mut buffer, to, payload, &mut failed).unwrap()
+        self.selective.send(&*self.service, &mut buffer, to, payload, &mut failed).unwrap().datagrams
     }
 
     /// Waits in the service socket until so many messages have come.

@@ -20,7 +20,7 @@ pub mod way;
 pub use author::{Author, TooLong};
 pub use head::Members;
 pub use receiver::{Message, Receiver, Refused, Role, Taken};
-pub use way::{Choice, RepairHistory, Way};
+pub use way::{Choice, NoChoice, RepairHistory, Way};
 
 /// Most bytes of one message: more is refused, and whoever has more sends several.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;

@@ -121,6 +121,11 @@ impl Node {
             drained.kicks += 1;
             return;
         }
+        if let Some(selective) = self.wire.selective()
+            && Packet::plain_type_of(datagram) == Some(MsgType::SETS)
+        {
+            return self.on_set_datagram(selective, slot, (datagram, from), drained.at);
+        }
         let is_start = Packet::prog_of(datagram) == Some(DISCOVERY_PROG);
         let sealer = if is_start { &self.wire.start_sealer } else { &self.wire.sealer };
         let Some(bytes) = sealer.open(datagram, Receiver::Node(self.me())) else {
@@ -270,7 +275,7 @@ impl Node {
     }
 
     /// Takes a message to its room and does what follows from it.
-    fn act(
+    pub(super) fn act(
         &self,
         (slot, asker): (Slot, Slot),
         origin: route::Origin,

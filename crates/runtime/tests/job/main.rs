@@ -9,6 +9,7 @@ mod forged;
 mod launcher;
 mod locks;
 mod mail;
+mod multicast;
 mod packets;
 mod roles;
 mod sync_objects;

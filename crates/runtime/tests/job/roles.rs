@@ -65,6 +65,7 @@ pub fn play(role: &str) {
             t.barrier();
             t.locked(LockId(3), || ());
         }),
+        "tells-all" => crate::multicast::tell_all(&comem),
         "little" => comem.parallel(|t| t.barrier()),
         "no-thread" => {
             forbid_threads();

@@ -328,6 +328,8 @@ pub enum Event {
         /// Why.
         reason: Refusal,
     },
+    /// These nodes have not heard node zero's multicast; told by node zero before [`Event::Ready`].
+    Deaf(Vec<NodeId>),
     /// All nodes know each other. The caller now runs the closing barrier.
     Ready(Membership),
     /// Enough others came; this process is not needed and should end without an error.

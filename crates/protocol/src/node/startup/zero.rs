@@ -529,11 +529,16 @@ impl Zero {
 
     /// All are ready: the second HELLO(0).
     fn start(&mut self, now: Time, core: &mut Core, nodes: Vec<Member>) {
-        let multicast = core.config.multicast && self.occupied().all(|(_, seat)| seat.multicast);
+        let deaf = self.occupied().filter(|(_, seat)| core.config.multicast && !seat.multicast);
+        let deaf: Vec<NodeId> = deaf.map(|(node, _)| node).collect();
+        let multicast = core.config.multicast && deaf.is_empty();
         for (_, seat) in self.occupied() {
             self.hello(core, To::Address(seat.address), Hello::Start { multicast });
         }
         self.state = State::Running { since: now, multicast };
+        if !deaf.is_empty() {
+            core.events.push_back(Event::Deaf(deaf));
+        }
         let (job, prog) = (self.job, self.prog);
         core.events.push_back(Event::Ready(Membership { me: NodeId(0), nodes, multicast, job, prog }));
     }

@@ -21,6 +21,7 @@ impl Thread {
     /// come to the service thread.
     pub(in crate::shared) fn look_for_pushed(&self) {
         let node = self.home();
+        node.look_at_told(self.slot());
         if !node.config.sends_unasked() {
             return;
         }

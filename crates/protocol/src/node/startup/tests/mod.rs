@@ -21,6 +21,7 @@ struct Process {
     error: Option<StartError>,
     turned_away: Vec<Refusal>,
     joined: Option<NodeId>,
+    deaf: Vec<NodeId>,
     began_zero: bool,
     alive: bool,
 }
@@ -35,6 +36,8 @@ struct Network {
     now: Time,
     loss_percent: u64,
     multicast: bool,
+    /// Processes that hear none.
+    deaf: BTreeSet<usize>,
     /// Pairs of processes that cannot reach each other.
     parted: BTreeSet<(usize, usize)>,
 }
@@ -79,6 +82,7 @@ impl Network {
             now: Time(1),
             loss_percent,
             multicast: true,
+            deaf: BTreeSet::new(),
             parted: BTreeSet::new(),
         }
     }
@@ -93,6 +97,7 @@ impl Network {
             error: None,
             turned_away: Vec::new(),
             joined: None,
+            deaf: Vec::new(),
             began_zero: false,
             alive: true,
         });
@@ -113,7 +118,10 @@ impl Network {
             match to {
                 To::Broadcast => (0..self.processes.len()).for_each(|to| self.put(index, to, ty, &body)),
                 To::Multicast if !self.multicast => {}
-                To::Multicast => (0..self.processes.len()).for_each(|to| self.put(index, to, ty, &body)),
+                To::Multicast => {
+                    let hears: Vec<usize> = (0..self.processes.len()).filter(|to| !self.deaf.contains(to)).collect();
+                    hears.into_iter().for_each(|to| self.put(index, to, ty, &body));
+                }
                 To::Address(to) => {
                     let to = (0..self.processes.len()).find(|&i| address(i) == to);
                     to.into_iter().for_each(|to| self.put(index, to, ty, &body));
@@ -127,6 +135,7 @@ impl Network {
                 Event::Ready(membership) => process.ready = Some(membership),
                 Event::Failed(error) => process.error = Some(error),
                 Event::Surplus => process.surplus = true,
+                Event::Deaf(nodes) => process.deaf = nodes,
                 Event::Joined { node, .. } => process.joined = Some(node),
                 Event::TurnedAway { reason, .. } => process.turned_away.push(reason),
                 Event::Zero(wakeup) => {

@@ -156,6 +156,20 @@ fn without_multicast_the_nodes_start_and_know_it() {
     network.run_to_ends();
     network.assert_one_job();
     assert!(!network.processes[3].ready.as_ref().unwrap().multicast);
+    assert_eq!(network.processes[0].deaf, [1, 2, 3, 4].map(NodeId));
+}
+
+#[test]
+fn node_zero_tells_who_does_not_hear_multicast() {
+    let mut network = Network::new(14, 0);
+    network.deaf = [2, 3].into();
+    network.start_all(0..5, |i| launched(i, 5));
+    network.run_to_ends();
+    network.assert_one_job();
+    let member = |index: usize| network.processes[index].ready.as_ref().unwrap().multicast;
+    assert!((0..5).all(|index| !member(index)), "all or none");
+    assert_eq!(network.processes[0].deaf, [2, 3].map(NodeId));
+    assert!(network.processes[1..].iter().all(|process| process.deaf.is_empty()));
 }
 
 #[test]
