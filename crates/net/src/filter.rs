@@ -222,7 +222,8 @@ mod tests {
             assert!(came == expected, "{} bytes with coalescing {coalesce}", came.len());
         }
         let loopback = crate::select::choose(None, crate::select::Reach::ThisHost).unwrap();
-        let listener = Group::of_job(u64::from(std::process::id()), &loopback, PortChoice::Any).listen(&loopback).unwrap();
+        let listener =
+            Group::of_job(u64::from(std::process::id()), &loopback, PortChoice::Any).listen(&loopback).unwrap();
         assert_eq!(sys::option(listener.as_fd(), libc::SOL_UDP, libc::UDP_GRO).unwrap_or(0), 0);
     }
 

@@ -202,7 +202,9 @@ impl Selective {
         let each = self.author.datagrams(payload.len())?;
         let (mut asked, mut told) = (asked.clone(), told.clone());
         asked.remove(self.me);
-        asked.iter().chain([self.me]).for_each(|node| drop(told.remove(node)));
+        for node in asked.iter().chain([self.me]) {
+            told.remove(node);
+        }
         let mut sent = Sent::default();
         let mut first = self.next.fetch_add((each * head::windows(&asked, &told).count()) as u64, Relaxed);
         for named in head::windows(&asked, &told) {
@@ -311,7 +313,9 @@ impl Selective {
 
     /// Before a look: what the kernel had no room for since the last one.
     fn count_dropped(&self) {
-        let Some(memory) = self.told_listener.as_ref().and_then(|l| sys::receive_memory(l.as_fd()).ok()) else { return };
+        let Some(memory) = self.told_listener.as_ref().and_then(|l| sys::receive_memory(l.as_fd()).ok()) else {
+            return;
+        };
         let dropped = memory.drops.wrapping_sub(self.drops.swap(memory.drops, Relaxed));
         if dropped > 0 && memory.used_bytes + ROOM_BYTES > memory.max_bytes {
             self.counters.told_full.fetch_add(1, Relaxed);

@@ -1,7 +1,8 @@
 //! Writes inputs for the victim: datagrams as honest nodes would send them, then damaged by bits, lengths and splices.
 
 use super::victim_node::{UNIT_BYTES, UNITS};
-use super::{NODES, PROG, SLOTS, append};
+use super::{JOB, NODES, PROG, SLOTS, append};
+use comem_protocol::auth::Sealer;
 use comem_protocol::coherence::direct::Entry;
 use comem_protocol::coherence::direct::remote::{Command, Request, UnitAt};
 use comem_protocol::coherence::node_set::NodeSet;
@@ -15,6 +16,7 @@ use comem_protocol::faults::Rng;
 use comem_protocol::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
 use comem_protocol::node::identity::{Identity, Layout};
 use comem_protocol::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, Verdict};
+use comem_protocol::selective::{self, Members};
 use comem_protocol::sync::deal::BatchRequest;
 use comem_protocol::sync::lock_batch::LockBatch;
 use comem_protocol::sync::mismatch::Apart;
@@ -76,7 +78,8 @@ impl Author {
     /// Appends a datagram that an honest node might send.
     pub fn write_honestly(&mut self, input: &mut Vec<u8>) {
         let from = self.channel();
-        match self.rng.below(10) {
+        match self.rng.below(11) {
+            10 => self.sets(input, from.node),
             0 => {
                 let start = self.start_message();
                 let body = start.emit(1);
@@ -87,6 +90,30 @@ impl Author {
             2 => self.resend(input, from),
             3 | 4 => self.reply(input, from),
             kind => self.message_packets(input, from, kind < 7),
+        }
+    }
+
+    /// A message to sets of nodes: one datagram, or fragments of which some stay away.
+    fn sets(&mut self, input: &mut Vec<u8>, from: NodeId) {
+        let author = selective::Author::new((from, PROG, JOB), Sealer::default(), 200);
+        let mut members = || {
+            let base = [0, 0, 0, 1, 60_000][self.rng.below(5) as usize];
+            let bits = if self.rng.below(5) == 0 { self.rng.next_u64() } else { self.rng.below(1 << NODES) };
+            Members { base, bits }
+        };
+        let named = (members(), members());
+        let payload = vec![7; self.rng.below(700) as usize];
+        let mut bytes = Vec::new();
+        let first = if self.rng.below(6) == 0 {
+            self.old_counter()
+        } else {
+            let counter = &mut self.counters[from.index() * SLOTS][1];
+            *counter += 8;
+            *counter
+        };
+        let segment = author.emit(first, named, &payload, &mut bytes).expect("a short message");
+        for datagram in bytes.chunks(segment).filter(|_| self.rng.below(9) > 0) {
+            append(input, datagram);
         }
     }
 

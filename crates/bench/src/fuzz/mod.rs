@@ -7,11 +7,13 @@
 //! datagrams first, then damaged ones.
 
 mod author;
+mod sets;
 mod victim;
 mod victim_node;
 mod victim_pages;
 
 pub use author::Author;
+pub use sets::check_sets;
 pub use victim::Victim;
 
 /// Nodes in the victim's job.
@@ -20,6 +22,9 @@ pub const NODES: usize = 4;
 pub const SLOTS: usize = 3;
 /// The job's program number.
 pub const PROG: u16 = 77;
+
+/// The job's number.
+pub const JOB: u64 = 0x1234_5678_9abc;
 
 /// Cuts an input into datagrams: each behind its length in two bytes; the last may be cut short.
 pub fn datagrams(input: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -68,6 +73,7 @@ mod tests {
         let seen = victim.seen();
         assert!(seen.messages > 400, "{seen:?}");
         assert!(seen.acks > 50 && seen.replies > 2 && seen.steps > 200 && seen.starts > 50, "{seen:?}");
+        assert!(seen.set_messages > 10, "{seen:?}");
     }
 
     #[test]

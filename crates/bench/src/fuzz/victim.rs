@@ -1,7 +1,7 @@
 //! The node that takes whatever comes: the way of a datagram is the runtime's, without sockets.
 
 use super::victim_node::VictimNode;
-use super::{NODES, PROG, SLOTS, datagrams};
+use super::{JOB, NODES, PROG, SLOTS, datagrams};
 use comem_protocol::auth::{JobKey, Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::link::{
@@ -12,6 +12,7 @@ use comem_protocol::node::message::{StartMessage, types as start_types};
 use comem_protocol::node::route::{Origin, dispatch};
 use comem_protocol::node::startup::{Config, Mode, Startup};
 use comem_protocol::outbox::{Outbox, Target};
+use comem_protocol::selective::{self, MESSAGE_BYTES_MAX, Refused, Taken};
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::header::{MsgType, Packet};
 use comem_protocol::wire::message::{Message, Ticket};
@@ -42,6 +43,8 @@ pub struct Seen {
     pub steps: u64,
     /// Messages of start-up that could be read.
     pub starts: u64,
+    /// Messages to sets of nodes that were complete.
+    pub set_messages: u64,
 }
 
 /// Node 0 of a job of [`NODES`] nodes.
@@ -52,6 +55,7 @@ pub struct Victim {
     peers: BTreeMap<Channel, PeerChannel>,
     target: VictimNode,
     startup: Startup,
+    sets: selective::Receiver,
     sealed: Sealer,
     out: Outbox,
     buffer: Vec<u8>,
@@ -77,6 +81,7 @@ impl Victim {
             peers: BTreeMap::new(),
             target: VictimNode::new(SLOTS - 1),
             startup: start_up(),
+            sets: selective::Receiver::new((NodeId(0), PROG, JOB), NODES, Sealer::default()),
             sealed: Sealer::new(Some(JobKey::new([7; 32]))),
             out: Outbox::default(),
             buffer: Vec::new(),
@@ -107,12 +112,13 @@ impl Victim {
         }
         let kept: usize = self.senders.iter().map(Sender::kept_bytes).sum::<usize>()
             + self.peers.values().map(PeerChannel::kept_bytes).sum::<usize>();
+        let kept = kept + self.sets.kept_bytes();
         assert!(kept < KEPT_BYTES_MAX, "{kept} bytes are kept for peers");
     }
 
     /// What has no tag is nothing to anybody; what is sealed opens, for whom it is meant, until a bit of it is changed.
     fn check_tags(&self, datagram: &[u8]) {
-        let receivers = [Receiver::Node(NodeId(0)), Receiver::Anybody, Receiver::Port(9000)];
+        let receivers = [Receiver::Node(NodeId(0)), Receiver::Anybody, Receiver::Port(9000), Receiver::Sets];
         for me in receivers {
             assert!(self.sealed.open(datagram, me).is_none(), "a datagram without the key passed for one with it");
         }
@@ -120,6 +126,7 @@ impl Victim {
         self.sealed.seal(&mut sealed, 0, receivers[0]);
         assert_eq!(self.sealed.open(&sealed, receivers[0]), Some(datagram));
         assert_eq!(self.sealed.open(&sealed, receivers[2]), None, "it is for somebody else");
+        assert_eq!(self.sealed.open(&sealed, receivers[3]), None, "it is for one node");
         let at = self.wants as usize * 31 % (sealed.len() * 8);
         sealed[at / 8] ^= 1 << (at % 8);
         assert_eq!(self.sealed.open(&sealed, receivers[0]), None, "bit {at} was changed");
@@ -135,6 +142,9 @@ impl Victim {
     }
 
     fn on_datagram(&mut self, datagram: &[u8]) -> Result {
+        if Packet::plain_type_of(datagram) == Some(MsgType::SETS) {
+            return self.on_sets(datagram);
+        }
         let packet = Packet::new_checked(datagram)?;
         if (start_types::JOIN.0..=start_types::LOST.0).contains(&packet.header.ty.0) {
             return self.on_start(&packet);
@@ -148,6 +158,17 @@ impl Victim {
             (false, MsgType::RESEND) => self.on_resend(&packet),
             (false, _) => self.on_message(&packet),
         }
+    }
+
+    fn on_sets(&mut self, datagram: &[u8]) -> Result {
+        if let Taken::Whole(message) = self.sets.take(datagram, |_| true)? {
+            assert!(message.from != NodeId(0) && message.from.index() < NODES, "from {}", message.from);
+            assert!(message.payload.len() <= MESSAGE_BYTES_MAX, "{} bytes", message.payload.len());
+            let again = self.sets.take(datagram, |_| true);
+            assert_eq!(again.map(|_| ()), Err(Refused::Seen), "a datagram counts twice");
+            self.seen.set_messages += 1;
+        }
+        Ok(())
     }
 
     fn on_start(&mut self, packet: &Packet<'_>) -> Result {

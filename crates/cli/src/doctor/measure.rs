@@ -308,8 +308,7 @@ impl Prober {
         (0..MULTICAST_TRIES).any(|_| {
             self.number = self.number.wrapping_add(1);
             let request = self.request_bytes(SMALL_BYTES);
-            self.endpoint.send_to(&request[..SMALL_BYTES], SMALL_BYTES, group.address()).is_ok()
-                && self.is_answered()
+            self.endpoint.send_to(&request[..SMALL_BYTES], SMALL_BYTES, group.address()).is_ok() && self.is_answered()
         })
     }
 

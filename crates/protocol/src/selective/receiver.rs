@@ -113,11 +113,7 @@ impl Receiver {
     ///
     /// # Errors
     /// It counts for nothing, and why.
-    pub fn take<'a>(
-        &mut self,
-        datagram: &'a [u8],
-        is_from: impl FnOnce(NodeId) -> bool,
-    ) -> Result<Taken<'a>, Refused> {
+    pub fn take<'a>(&mut self, datagram: &'a [u8], is_from: impl FnOnce(NodeId) -> bool) -> Result<Taken<'a>, Refused> {
         let bytes = self.sealer.open(datagram, auth::Receiver::Sets).ok_or(Refused::Key)?;
         let packet = Packet::new_checked(bytes)?;
         let header = packet.header;
@@ -179,7 +175,14 @@ impl Receiver {
             if self.partial.len() == PARTIAL_MAX {
                 self.partial.pop_front();
             }
-            self.partial.push_back(Partial { from, role, first, left: count, bytes: 0, parts: vec![Vec::new(); count] });
+            self.partial.push_back(Partial {
+                from,
+                role,
+                first,
+                left: count,
+                bytes: 0,
+                parts: vec![Vec::new(); count],
+            });
             self.partial.len() - 1
         });
         let partial = &mut self.partial[at];

@@ -93,3 +93,121 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::io::{Parts, Wire};
+    use comem_net::network::NetworkOptions;
+    use comem_net::{Clock, Datagrams, Network, Wait, selective};
+    use comem_protocol::auth::{JobKey, Sealer};
+    use comem_protocol::link::LinkConfig;
+    use comem_protocol::selective::Way;
+    use comem_protocol::selective::Way;
+    use comem_protocol::wire::message::{Message, types};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Three nodes of one thread on the loopback.
+    fn nodes(with_group: bool) -> Vec<Node> {
+        let job = u64::from(std::process::id()) << 8 | u64::from(with_group);
+        let key = Sealer::new(Some(JobKey::new([5; 32])));
+        let networks: Vec<Network> =
+            (0..3).map(|_| Network::open(&NetworkOptions::default(), Clock::system()).expect("the loopback")).collect();
+        let sockets: Vec<Vec<Arc<dyn Datagrams>>> =
+            networks.iter().map(|network| (0..3).map(|_| network.bind().expect("a socket")).collect()).collect();
+        let addresses: Vec<Vec<SocketAddr>> =
+            sockets.iter().map(|own| own.iter().map(|socket| socket.local_addr()).collect()).collect();
+        let open = |((me, network), mut own): ((NodeId, &Network), Vec<Arc<dyn Datagrams>>)| {
+            let told = own.pop().expect("three sockets");
+            let group = with_group.then(|| network.group_of_job(job));
+            let parts = selective::Parts {
+                me,
+                prog: 9,
+                job,
+                sealer: key.of_job(job),
+                datagram_bytes: 1472,
+                addresses: addresses.clone(),
+                told,
+                group,
+                asks: None,
+            };
+            let parts = Parts {
+                me,
+                prog: 9,
+                job,
+                sealer: key.clone(),
+                guarded: false,
+                link: LinkConfig::default(),
+                started: Time(0),
+                selective: Some(Selective::open(network, &*own[0], parts).expect("sockets and filters")),
+                endpoints: own,
+                addresses: addresses.clone(),
+                members: vec![("here".to_string(), 1); 3],
+                group: None,
+                way: if with_group { Way::Ip } else { Way::FanOut },
+            };
+            let mut config = Config::from_env().expect("no settings");
+            config.nodes = 3;
+            Node::new(config, Arc::new(Clock::new()), Wire::new(parts, 1), None, None)
+        };
+        NodeId::all(3).zip(&networks).zip(sockets).map(open).collect()
+    }
+
+    fn body(bytes: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        Message::User { thread: 0, bytes }.emit(&mut body);
+        body
+    }
+
+    fn serve(node: &Node, timeout: Duration) -> usize {
+        node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), Wait::Block)
+    }
+
+    fn delivered(node: &Node) -> Option<(NodeId, Vec<u8>)> {
+        node.inboxes.take(Slot::thread(0)).map(|(message, _)| message)
+    }
+
+    #[test]
+    fn the_asked_act_when_it_comes_and_the_told_when_they_look() {
+        for (with_group, way) in [(true, "ip"), (false, "fanout")] {
+            let nodes = nodes(with_group);
+            let one = |node: u16| -> NodeSet { [NodeId(node)].into_iter().collect() };
+            nodes[0].send_to_sets(Slot::thread(0), &one(1), &one(2), types::USER, &body(b"hello"));
+            assert!(serve(&nodes[1], PATIENCE) > 0);
+            let hello = Some((NodeId(0), b"hello".to_vec()));
+            assert_eq!(delivered(&nodes[1]), hello);
+            assert_eq!(serve(&nodes[2], Duration::ZERO), 0, "its service socket has nothing");
+            let start = Instant::now();
+            while nodes[2].look_at_told(Slot::thread(0)) == 0 {
+                assert!(start.elapsed() < PATIENCE);
+            }
+            assert_eq!((delivered(&nodes[2]), nodes[2].look_at_told(Slot::thread(0))), (hello, 0));
+            assert_eq!(nodes[0].counters(Slot::thread(0)).multicasts.get(), 1);
+            assert_eq!((nodes[0].wire.way().name(), nodes[1].look_at_told(Slot::thread(0))), (way, 0));
+            let stats = crate::report::stats(&nodes[0], None);
+            assert_eq!((&stats["multicast"], &stats["sets"]["copies_addressed"]), (&way.into(), &2.into()));
+        }
+    }
+
+    #[test]
+    fn what_goes_to_all_asks_all_and_what_is_forged_is_counted() {
+        let nodes = nodes(true);
+        nodes[0].send_to_all(Slot::SERVICE, types::USER, &body(b"all"));
+        for node in &nodes[1..] {
+            assert!(serve(node, PATIENCE) > 0);
+            assert_eq!(delivered(node), Some((NodeId(0), b"all".to_vec())));
+        }
+        let stranger = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let mut forged = vec![0; 100];
+        forged[3] = MsgType::SETS.0 as u8;
+        let to = nodes[1].wire.endpoint(Slot::SERVICE).local_addr();
+        stranger.send_to(&forged, to).expect("it can be sent");
+        assert!(serve(&nodes[1], PATIENCE) > 0);
+        assert_eq!(nodes[1].counters(Slot::SERVICE).rejected.get(), 1);
+        assert_eq!(delivered(&nodes[1]), None);
+    }
+}
