@@ -644,6 +644,24 @@ mod tests {
     }
 
     #[test]
+    fn multicast_that_is_insisted_on_asks_for_a_network() {
+        let node = |flags: &[&str]| {
+            let arguments = [&["comem", "run"], flags, &["prog"]].concat();
+            let Command::Run(run) = Cli::try_parse_from(arguments).unwrap().command else { panic!("run") };
+            run.node
+        };
+        let insists = node(&["--multicast", "on"]);
+        assert_eq!(insists.circumstances(true, 3, 1024).network, Some("--multicast on"));
+        assert!(insists.check(true).is_ok());
+        for mode in ["auto", "off", ""] {
+            assert_eq!(node(&["--multicast", mode]).circumstances(true, 3, 1024).network, None);
+            assert!(node(&["--multicast", mode, "--backbone", "shm"]).check(true).is_ok());
+        }
+        let refused = node(&["--multicast", "on", "--backbone", "shm"]).check(true).unwrap_err().to_string();
+        assert!(refused.contains("--multicast on does not go with --backbone shm"), "{refused}");
+    }
+
+    #[test]
     fn a_program_keeps_its_own_flags() {
         let cli = Cli::try_parse_from(["comem", "run", "-n", "4", "prog", "-n", "7", "--engine"]).unwrap();
         let Command::Run(run) = cli.command else { panic!("run") };

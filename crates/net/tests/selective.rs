@@ -258,7 +258,17 @@ fn each_receiver_suffers_its_own_faults() {
     for number in 0..SENT {
         nodes[0].send(&[], &[1, 2, 3], &number.to_be_bytes());
     }
-    let numbers = |node: &JobNode| told(node).into_iter().map(|(_, payload)| payload).collect::<Vec<_>>();
+    // How many come is not known: until no more do.
+    let numbers = |node: &JobNode| {
+        let (mut all, mut quiet) = (Vec::new(), 0);
+        while quiet < 50 {
+            std::thread::sleep(Duration::from_millis(2));
+            let before = all.len();
+            all.extend(told(node).into_iter().map(|(_, payload)| payload));
+            quiet = if all.len() == before { quiet + 1 } else { 0 };
+        }
+        all
+    };
     let heard: Vec<_> = nodes[1..].iter().map(numbers).collect();
     for one in &heard {
         assert!((100..300).contains(&one.len()), "{} of {SENT}", one.len());
@@ -338,7 +348,7 @@ fn a_sender_whose_asks_are_mostly_repaired_goes_on_without_multicast() {
     let node = &nodes[0];
     assert!((0..64).all(|ask| !node.selective.note_ask(ask % 2 == 0)), "half of them");
     assert_eq!((node.selective.way(), node.send(&[1], &[2, 3], b"one")), (Way::Ip, 1));
-    assert!(!node.selective.note_ask(false) && !node.selective.note_ask(true) && node.selective.note_ask(true));
+    assert!(!node.selective.note_ask(true) && node.selective.note_ask(true), "33 of the last 64");
     assert!(!node.selective.note_ask(true), "it is told once");
     assert_eq!((node.selective.way(), node.send(&[1], &[2, 3], b"each")), (Way::FanOut, 3));
     assert_eq!(nodes[1].asked(2).len(), 2);
@@ -427,7 +437,8 @@ fn over_shared_memory_each_node_is_told_by_itself_and_nobody_is_woken() {
         .collect();
     let nodes = job::open(&Plan { nodes: 3, group: false, datagram_bytes: 8_192, ..Plan::new(14) }, hosts);
     for node in &nodes {
-        let others: Vec<_> = nodes.iter().flat_map(|other| other.addresses()).collect();
+        let own = node.addresses();
+        let others: Vec<_> = nodes.iter().flat_map(JobNode::addresses).filter(|other| !own.contains(other)).collect();
         assert_eq!(node.network.connect(&others, PATIENCE), others.len());
     }
     assert_eq!(nodes[0].send(&[1], &[2], b"hello"), 2);

@@ -104,7 +104,6 @@ mod tests {
     use comem_protocol::auth::{JobKey, Sealer};
     use comem_protocol::link::LinkConfig;
     use comem_protocol::selective::Way;
-    use comem_protocol::selective::Way;
     use comem_protocol::wire::message::{Message, types};
     use std::sync::Arc;
     use std::time::{Duration, Instant};
