@@ -45,8 +45,8 @@ const FIRST_WAIT_FROM: Duration = Duration::from_millis(8);
 const LISTENER_TURN: u32 = 16;
 /// Looks at a socket between two at the clock.
 const LOOKS_BETWEEN: u32 = 4;
-/// One listener for the job's group, one for discovery.
-const LISTENERS_MAX: usize = 2;
+/// One listener for the job's group, one for that of a job that was given up for it, one for discovery.
+const LISTENERS_MAX: usize = 3;
 
 /// What the kernel does in batches for an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

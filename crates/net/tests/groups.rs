@@ -122,14 +122,15 @@ fn jobs_have_groups_of_their_own_within_the_ports_they_were_given() {
 }
 
 #[test]
-fn an_endpoint_attends_two_listeners_and_refuses_a_third() {
+fn an_endpoint_attends_three_listeners_and_refuses_a_fourth() {
     let loopback = choose(None, Reach::ThisHost).unwrap();
     let endpoint = Endpoint::bind(loopback.address, PortChoice::Any).unwrap();
     let attend =
         |salt| endpoint.attend(Group::of_job(own_job(salt), &loopback, PortChoice::Any).listen(&loopback).unwrap());
     attend(10).unwrap();
     attend(11).unwrap();
-    assert!(attend(12).unwrap_err().to_string().contains("at most 2"));
+    attend(12).unwrap();
+    assert!(attend(13).unwrap_err().to_string().contains("at most 3"));
 }
 
 #[test]

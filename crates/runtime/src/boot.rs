@@ -33,6 +33,7 @@ use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::identity::{Identity, Layout, PACKETS, VERSION};
 use comem_protocol::node::membership::Detector;
+use comem_protocol::node::message::Wakeup;
 use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Phase, StartError, Startup, To, Transmit};
 use comem_protocol::node::table::Membership;
 use comem_protocol::selective::Way;
@@ -512,12 +513,7 @@ impl Boot {
         match event {
             Event::Ready(membership) => return Some(Ok(membership)),
             Event::Failed(error) => return Some(Err(self.failed(&error))),
-            Event::Joined { job, .. } if self.multicast => {
-                let joined = self.network.group_of_job(job);
-                if *group != Some(joined) && self.hear(&joined).is_ok() {
-                    *group = Some(joined);
-                }
-            }
+            Event::Zero(Wakeup { job, .. }) | Event::Joined { job, .. } if self.multicast => self.hear(job, group),
             Event::Surplus => {
                 crate::error::say(format_args!(
                     "comem: enough other processes joined the job; this one is not needed and ends"

@@ -27,6 +27,7 @@ pub fn set(nodes: &[u16]) -> NodeSet {
 }
 
 /// What a job is like.
+#[allow(dead_code, reason = "not every test injects faults")]
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub nodes: usize,
@@ -48,6 +49,7 @@ impl Plan {
     }
 }
 
+#[allow(dead_code, reason = "each test takes what it needs")]
 pub struct JobNode {
     pub network: Network,
     pub service: Arc<dyn Datagrams>,

@@ -61,8 +61,15 @@ fn in_words(nodes: &[NodeId]) -> String {
 }
 
 impl Boot {
-    /// Lets the service socket hear the job's group.
-    pub(super) fn hear(&self, group: &Group) -> std::io::Result<()> {
+    /// Lets the service socket hear the job's group. Where that fails, this node is deaf, and start-up finds it out.
+    pub(super) fn hear(&self, job: u64, group: &mut Option<Group>) {
+        let joined = self.network.group_of_job(job);
+        if *group != Some(joined) && self.join(&joined).is_ok() {
+            *group = Some(joined);
+        }
+    }
+
+    fn join(&self, group: &Group) -> std::io::Result<()> {
         let listener = self.network.listen(group)?;
         *self.asks.borrow_mut() = Some(listener.handle()?);
         self.endpoints[0].attend(listener)

@@ -106,13 +106,15 @@ mod tests {
     use comem_protocol::selective::Way;
     use comem_protocol::wire::message::{Message, types};
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::time::{Duration, Instant};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// Three nodes of one thread on the loopback.
     fn nodes(with_group: bool) -> Vec<Node> {
-        let job = u64::from(std::process::id()) << 8 | u64::from(with_group);
+        static JOBS: AtomicU64 = AtomicU64::new(0);
+        let job = u64::from(std::process::id()) << 8 | JOBS.fetch_add(1, Relaxed);
         let key = Sealer::new(Some(JobKey::new([5; 32])));
         let networks: Vec<Network> =
             (0..3).map(|_| Network::open(&NetworkOptions::default(), Clock::system()).expect("the loopback")).collect();

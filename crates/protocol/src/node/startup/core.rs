@@ -307,7 +307,7 @@ impl StartError {
 /// What the caller should know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// This process is node zero and gathers the others.
+    /// This process is node zero and gathers the others. The caller now joins the job's multicast group.
     Zero(Wakeup),
     /// This process has a number, until [`Event::Ready`] a preliminary one; the caller now joins the job's
     /// multicast group. May come again with another number or job.
