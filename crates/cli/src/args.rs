@@ -75,6 +75,13 @@ pub enum Command {
     },
     /// Print where headers and libraries are, for makefiles
     Config(ConfigArgs),
+    /// Print what completes this command's words in a shell: source <(comem completions bash)
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print a page of the manual: comem man run | man -l -
+    Man(ManArgs),
     /// Start this machine's nodes for a launcher elsewhere
     #[command(hide = true)]
     Agent {
@@ -82,6 +89,28 @@ pub enum Command {
         #[arg(long)]
         from_daemon: bool,
     },
+}
+
+/// Shells whose words can be completed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shell {
+    /// bash.
+    Bash,
+    /// zsh.
+    Zsh,
+    /// fish.
+    Fish,
+}
+
+/// `comem man`.
+#[derive(Args, Clone, Debug)]
+pub struct ManArgs {
+    /// The command to describe, as it is called: run, daemon list [default: comem itself]
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// Write the pages of all commands into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub dir: Option<PathBuf>,
 }
 
 /// What `comem config` is asked.
@@ -100,6 +129,12 @@ pub struct ConfigArgs {
     /// Flags to link with, quoted likewise
     #[arg(long)]
     libs: bool,
+    /// Flags to compile a program for PARMACS, or another with workers that are processes: what comem cc adds
+    #[arg(long)]
+    parmacs_cflags: bool,
+    /// Flags to link it with: the linker script that gathers its global variables, too
+    #[arg(long)]
+    parmacs_libs: bool,
     /// The library that lets system calls use shared memory, for LD_PRELOAD: a path without blanks and colons
     #[arg(long)]
     wrapper: bool,
@@ -113,6 +148,8 @@ impl ConfigArgs {
             (self.include, "include"),
             (self.cflags, "cflags"),
             (self.libs, "libs"),
+            (self.parmacs_cflags, "parmacs-cflags"),
+            (self.parmacs_libs, "parmacs-libs"),
             (self.wrapper, "wrapper"),
         ];
         all.into_iter().filter(|(asked, _)| *asked).map(|(_, question)| question).collect()
@@ -743,7 +780,7 @@ mod tests {
 
     #[test]
     fn every_flag_and_variable_of_run_is_described() {
-        let page = include_str!("../../../docs/running.md");
+        let page = include_str!("../docs/running.md");
         let cli = Cli::command();
         for argument in cli.find_subcommand("run").unwrap().get_arguments().filter(|argument| !argument.is_hide_set()) {
             let (flag, variable) = (argument.get_long(), argument.get_env().and_then(|name| name.to_str()));

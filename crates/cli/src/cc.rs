@@ -6,14 +6,14 @@
 //! one address on every node, the linker script that gathers the program's own variables, and `--wrap=exit`, by which a
 //! worker's exit is caught. Everything else passes through, behind ours where the last of two flags wins.
 //!
-//! Headers and libraries are found beside this command (`include`, `libcomem.so`), in the directories `include` and
-//! `lib` next to its own, as installed, or in the source tree that it was built from; `$COMEM_INCLUDE` and `$COMEM_LIB`
-//! name other places.
+//! Headers and libraries are found from this command's own place ([`crate::installation`]); `$COMEM_INCLUDE` and
+//! `$COMEM_LIB` name other places.
 //!
 //! With `--inline` the program gets checks in its own code: see [`crate::inline`].
 
 use crate::failure::{Failure, Outcome};
 use crate::inline;
+use crate::installation::Installation;
 use crate::preload;
 use crate::remote::quoted;
 use std::ffi::{OsStr, OsString};
@@ -44,42 +44,29 @@ pub struct Places {
 impl Places {
     /// Looks for them.
     pub fn find() -> Outcome<Places> {
-        let command = std::env::current_exe().map_err(|e| Failure::system("cannot find this command", e))?;
-        let beside = command.parent().unwrap_or(Path::new("."));
-        let up = beside.parent().unwrap_or(Path::new("."));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
-        let include = [beside.join("include"), up.join("include"), up.join("../include"), source];
-        let include = find("COMEM_INCLUDE", &include, "compat/comem_parmacs.h", "the headers")?;
-        let lib = find("COMEM_LIB", &[beside.to_path_buf(), up.join("lib")], "libcomem.so", "the library")?;
-        Ok(Places { include, lib })
+        let installation = Installation::find()?;
+        Ok(Places { include: installation.headers()?, lib: installation.library()? })
     }
 
+    /// What `comem cc` compiles with, which fits programs for PARMACS too.
     fn compile_flags(&self) -> Vec<OsString> {
         vec![with("-I", &self.include), with("-I", &self.include.join("compat")), "-fPIC".into()]
     }
 
+    /// What `comem cc` links with, which fits programs for PARMACS too.
     fn link_flags(&self) -> Vec<OsString> {
         let mut flags = vec!["-no-pie".into()];
         flags.extend(for_linker("-T", &self.include.join("compat/comem_globals.ld")));
-        flags.extend(["-Wl,--wrap=exit".into(), with("-L", &self.lib)]);
-        flags.extend(for_linker("-rpath", &self.lib));
-        flags.extend(["-lcomem".into(), "-lpthread".into()]);
+        flags.push("-Wl,--wrap=exit".into());
+        flags.extend(library_flags(self));
+        flags.push("-lpthread".into());
         flags
     }
-}
 
-fn find(variable: &str, places: &[PathBuf], file: &str, what: &str) -> Outcome<PathBuf> {
-    let named = std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let places = named.as_ref().map_or(places, std::slice::from_ref);
-    let found = places.iter().find(|place| place.join(file).is_file());
-    let found = found.and_then(|place| place.canonicalize().ok());
-    found.ok_or_else(|| {
-        let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-        Failure::usage(
-            format!("{what} ({file}) cannot be found in {}", looked.join(", ")),
-            format!("install them there, or name their directory in {variable}"),
-        )
-    })
+    /// What an ordinary program compiles with.
+    fn plain_compile_flags(&self) -> Vec<OsString> {
+        vec![with("-I", &self.include)]
+    }
 }
 
 /// A flag and a path in one word.
@@ -140,12 +127,22 @@ pub fn words_in(arguments: &[OsString]) -> Vec<OsString> {
     words
 }
 
-/// The directory of libraries, for the linker and for who runs the program.
+/// The library, and its directory for the linker and for who runs the program, unless both look there anyway.
 pub fn library_flags(places: &Places) -> Vec<OsString> {
-    let mut flags = vec![with("-L", &places.lib)];
-    flags.extend(for_linker("-rpath", &places.lib));
+    let mut flags = Vec::new();
+    if !is_searched_anyway(&places.lib) {
+        flags.push(with("-L", &places.lib));
+        flags.extend(for_linker("-rpath", &places.lib));
+    }
     flags.push("-lcomem".into());
     flags
+}
+
+/// Whether compilers and the dynamic linker look in this directory unasked.
+fn is_searched_anyway(directory: &Path) -> bool {
+    let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let roots = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"].map(Path::new);
+    roots.iter().any(|root| directory == *root || directory == root.join(&triple))
 }
 
 /// Whether a word is one of these.
@@ -260,7 +257,9 @@ pub fn config(questions: &[&str]) -> Outcome<i32> {
         let mut answer = match *question {
             "parmacs" => places.include.join("compat/parmacs.m4").into_os_string().into_encoded_bytes(),
             "include" => places.include.clone().into_os_string().into_encoded_bytes(),
-            "cflags" => for_shell(&places.compile_flags()),
+            "cflags" => for_shell(&places.plain_compile_flags()),
+            "libs" => for_shell(&library_flags(&places)),
+            "parmacs-cflags" => for_shell(&places.compile_flags()),
             _ => for_shell(&places.link_flags()),
         };
         answer.push(b'\n');
@@ -352,6 +351,17 @@ mod tests {
         let after = |word: &str| words.iter().position(|w| w == word).map(|at| words[at + 2].clone());
         assert_eq!(after("-T"), Some("/i,j/compat/comem_globals.ld".into()));
         assert_eq!(after("-rpath"), Some("/l,m".into()));
+    }
+
+    #[test]
+    fn directories_that_every_linker_knows_are_not_named() {
+        let triple = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        for lib in ["/usr/lib", &triple, "/lib64"] {
+            let places = Places { include: "/i".into(), lib: lib.into() };
+            assert_eq!(library_flags(&places), ["-lcomem"], "{lib}");
+        }
+        let places = Places { include: "/i".into(), lib: "/usr/local/lib".into() };
+        assert_eq!(library_flags(&places), ["-L/usr/local/lib", "-Wl,-rpath,/usr/local/lib", "-lcomem"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | `bench` | [`bench`] | measures the network, and the programs of a paper |
 //! | `fc` | [`fc`] | the same for Fortran |
 //! | `cc`, `c++`, `config` | [`cc`] | compiles programs, and says where headers and libraries are |
+//! | `man`, `completions` | [`manual`] | the manual's pages and shells' completions, from the command line's definitions |
 //! | `cc --inline`, `c++ --inline` | [`inline`] | compiles programs with checks in their own code |
 //! | `agent` | [`agent`] | the launcher's hand on another host |
 //!
@@ -18,6 +19,7 @@
 //! [`group`] is the nodes of this host, a [`remote`] those of another, behind an [`agent`] and a [`link`] of
 //! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters. What looks at
 //! jobs runs them by this very command ([`trial`]) and reads their stats files; [`table`] and [`picture`] show numbers.
+//! What belongs to this command is found by [`installation`].
 
 mod agent;
 mod args;
@@ -38,8 +40,10 @@ mod guardian;
 mod hash_seed;
 mod hosts;
 mod inline;
+mod installation;
 mod job;
 mod link;
+mod manual;
 mod misspelt;
 mod output;
 mod picture;
@@ -82,7 +86,7 @@ fn main() {
 }
 
 fn dispatch(cli: &Cli) -> Outcome<i32> {
-    if !matches!(cli.command, Command::Cc { .. } | Command::Cxx { .. } | Command::Config(_) | Command::Agent { .. }) {
+    if is_for_a_person(&cli.command) {
         comem::settings::tell_of_misspelt();
     }
     match &cli.command {
@@ -98,6 +102,8 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
         Command::Cxx { arguments } => cc::compile(cc::Language::Cxx, arguments),
         Command::Fc { arguments } => fc::compile(arguments),
         Command::Config(args) => cc::config(&args.questions()),
+        Command::Completions { shell } => show(&manual::completions(*shell)).map(|()| 0),
+        Command::Man(args) => manual::main(args),
         Command::Agent { from_daemon } => agent::main(*from_daemon).or_else(|failure| {
             // An agent's standard error may be the daemon's log, which perhaps nobody reads.
             match daemon::log::Log::to(std::io::stderr(), "") {
@@ -110,6 +116,20 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
             Ok(failure.code)
         }),
     }
+}
+
+/// Whether somebody reads what the command says, and not a makefile, a shell or a launcher.
+fn is_for_a_person(command: &Command) -> bool {
+    let for_programs = matches!(
+        command,
+        Command::Cc { .. }
+            | Command::Cxx { .. }
+            | Command::Config(_)
+            | Command::Completions { .. }
+            | Command::Man(_)
+            | Command::Agent { .. }
+    );
+    !for_programs
 }
 
 /// Prints a text; a reader who has heard enough is no failure.

@@ -1,10 +1,11 @@
 //! The wrapper library, which lets system calls use shared memory: each host that starts nodes looks for its own copy,
-//! beside this command or in the `lib` directory next to that, and preloads it into the nodes.
+//! from this command's place ([`crate::installation`]), and preloads it into the nodes.
 //!
 //! The dynamic linker takes blanks and colons for the ends of names. A library whose path has one is preloaded
 //! through a link in the
 //! user's runtime directory.
 
+use crate::installation::{Installation, listed};
 use crate::rundir;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -73,13 +74,12 @@ const LINK_TRIES_MAX: usize = 64;
 /// # Errors
 /// Why there is none, in words.
 pub fn library() -> Result<PathBuf, String> {
-    let command = std::env::current_exe().map_err(|why| format!("this command's own file is not known: {why}"))?;
-    let directory = command.parent().unwrap_or(Path::new("/"));
-    let places = [directory.to_path_buf(), directory.parent().map(|up| up.join("lib")).unwrap_or_default()];
+    let installation = Installation::find().map_err(|failure| failure.what)?;
+    let places = installation.private_places();
     let Some(found) = places.iter().map(|place| place.join(LIBRARY)).find(|library| library.is_file()) else {
-        let places = places.each_ref().map(|place| place.display().to_string()).join(" nor in ");
         return Err(format!(
-            "there is no {LIBRARY} in {places}; build it with make, or with cargo build -p comem-wrap"
+            "there is no {LIBRARY} in {}; make install in Comem's sources brings it, or build it there with make",
+            listed(&places, " nor in ")
         ));
     };
     if !is_cut(&found) {

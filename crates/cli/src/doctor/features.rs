@@ -4,6 +4,7 @@ use super::inline::InlineReport;
 use super::limits::Limits;
 use super::page_costs::PageCosts;
 use super::pages::PageReport;
+use crate::installation::InstallationReport;
 use crate::preload;
 use crate::sys;
 use crate::sys::host::HostInfo;
@@ -21,6 +22,9 @@ use std::time::Instant;
 pub struct HostReport {
     /// Its name, kernel, cores, memory, and Comem's version.
     pub info: HostInfo,
+    /// How it came there, and what is missing.
+    #[serde(default)]
+    pub installation: InstallationReport,
     /// Memory that is free for programs, in MiB.
     pub memory_free_mib: u64,
     /// The interface chosen for Comem, its address and the most bytes of a packet.
@@ -134,6 +138,7 @@ impl HostReport {
         let number = |path: &str| std::fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
         HostReport {
             info: HostInfo::here(),
+            installation: InstallationReport::here(),
             memory_free_mib: capacity::memory_free_bytes() >> 20,
             interface: interface.to_string(),
             mtu: interface.mtu,
@@ -199,8 +204,9 @@ impl HostReport {
         let yes = |on: bool| if on { "yes" } else { "no" }.to_string();
         let layout = self.layout;
         let order = if layout.big_endian { "big" } else { "little" };
-        let mut lines = vec![
-            ("comem", self.info.version.clone()),
+        let mut lines = vec![("comem", self.info.version.clone())];
+        lines.extend(self.installation.lines());
+        lines.extend([
             ("kernel", self.info.kernel.clone()),
             ("cores", self.info.cores.to_string()),
             ("memory", format!("{} MiB, {} MiB free", self.info.memory_mib, self.memory_free_mib)),
@@ -240,7 +246,7 @@ impl HostReport {
                 "layout",
                 format!("{}-bit, {order}-endian, pages of {} bytes", layout.pointer_bytes * 8, layout.page_bytes),
             ),
-        ];
+        ]);
         lines.extend(self.pages.lines(self.max_map_count));
         lines.extend(self.page_costs.map(|costs| ("a page", costs.text())));
         lines.extend(self.inline.lines());

@@ -1,12 +1,13 @@
 //! The compiler and the plug-in that put checks into programs.
 //!
 //! The compiler is `$COMEM_CLANG`, else `clang-19` (`clang++-19`). The plug-in is `$COMEM_INLINE_PLUGIN`, else
-//! `libcomem_inline.so` beside this command, in the directory `lib` next to its own, as installed, or in
-//! `out/compiler` of the source tree.
+//! `libcomem_inline.so` where this command's libraries are ([`crate::installation`]), or in `out/compiler` of the source
+//! tree.
 
 use super::records::ABI;
 use crate::cc::{self, Language};
 use crate::failure::{Failure, Outcome};
+use crate::installation::{Installation, listed};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -147,16 +148,14 @@ impl Plugin {
         if let Some(named) = std::env::var_os(PLUGIN).filter(|named| !named.is_empty()) {
             return Ok(named.into());
         }
-        let command = std::env::current_exe().map_err(|e| Failure::system("cannot find this command", e))?;
-        let beside = command.parent().unwrap_or(Path::new("."));
-        let up = beside.parent().unwrap_or(Path::new("."));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/compiler");
-        let places = [beside.to_path_buf(), up.join("lib"), up.join("../out/compiler"), source];
+        let installation = Installation::find()?;
+        let mut places = installation.private_places();
+        places.push(installation.prefix().join("../out/compiler"));
+        places.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/compiler"));
         let found = places.iter().map(|place| place.join(LIBRARY)).find(|library| library.is_file());
         found.and_then(|path| path.canonicalize().ok()).ok_or_else(|| {
-            let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
             Failure::usage(
-                format!("the plug-in for --inline ({LIBRARY}) cannot be found in {}", looked.join(", ")),
+                format!("the plug-in for --inline ({LIBRARY}) cannot be found in {}", listed(&places, ", ")),
                 "install llvm-19-dev (sudo apt-get install llvm-19-dev) and run make, or name it in \
                  COMEM_INLINE_PLUGIN",
             )
