@@ -4,6 +4,9 @@
 #                shared arrays; checks every result, and draws pictures (out/demo). About four minutes, once everything is built
 #   make test    runs every test
 #
+# To install (docs/installation.md): install and uninstall (PREFIX=/usr/local, LIBDIR=PREFIX/lib, DESTDIR=), deb (a
+# Debian package), wheel (a Python package).
+#
 # Others: build (with the plug-in for `comem-cc --inline`, where LLVM 19 is there), python (the Python package), teaching (docs/teaching.md), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), profile
 # (counts what the library's code does most, for this compiler: tools/profile.sh), clean. CARGO_TARGET_DIR is respected.
 
@@ -29,13 +32,13 @@ PROFILE ?= yes
 PROFILE_FLAGS := $(shell [ "$(PROFILE)" = no ] || tools/profile.sh flags)
 ifneq ($(PROFILE_FLAGS),)
 ifdef RUSTFLAGS
-programs python soak fuzz: export RUSTFLAGS := $(RUSTFLAGS) $(PROFILE_FLAGS)
+programs python wheel soak fuzz: export RUSTFLAGS := $(RUSTFLAGS) $(PROFILE_FLAGS)
 else
-programs python soak fuzz: export CARGO_BUILD_RUSTFLAGS := $(CARGO_BUILD_RUSTFLAGS) $(PROFILE_FLAGS)
+programs python wheel soak fuzz: export CARGO_BUILD_RUSTFLAGS := $(CARGO_BUILD_RUSTFLAGS) $(PROFILE_FLAGS)
 endif
 endif
 
-.PHONY: build compiler demo teaching python test lint bench soak fuzz profile clean help tools-build tools-test programs workloads
+.PHONY: install uninstall deb wheel build compiler demo teaching python test lint bench soak fuzz profile clean help tools-build tools-test programs workloads
 
 help:
 	@sed -n '/^# Comem/,/^$$/s/^# \{0,1\}//p' Makefile
@@ -68,6 +71,43 @@ build: workloads compiler
 		'make python' 'the Python package: out/python/venv/bin/python' \
 		'docs/c.md, docs/python.md, docs/teaching.md' 'first programs, a tutorial, a class'
 
+# Where it is installed. Paths may hold blanks, so they travel as variables. Who becomes root to install often has no
+# cargo: then what is built is taken as it is.
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+DESTDIR ?=
+BUILD ?= $(RELEASE)
+FRESH := $(if $(shell command -v $(CARGO) 2>/dev/null),programs compiler)
+install uninstall: export PREFIX := $(PREFIX)
+install uninstall: export LIBDIR := $(LIBDIR)
+install uninstall: export DESTDIR := $(DESTDIR)
+install deb: export BUILD := $(BUILD)
+
+install: $(FRESH)
+	@deploy/install.sh install
+
+uninstall:
+	@deploy/install.sh uninstall
+
+# A Debian package: out/deb/comem_VERSION_ARCHITECTURE.deb.
+deb: $(FRESH)
+	@deploy/deb.sh out/deb
+
+# A wheel with command, library and headers: out/wheels/comem-VERSION-cp39-abi3-PLATFORM.whl. It needs no Rust where it
+# is installed.
+wheel: tools-build out/python/venv/bin/python
+	@mkdir -p out/wheels
+	@rm -f out/wheels/comem-*.whl
+	@CARGO_TARGET_DIR="$(abspath $(CARGO_TARGET_DIR))" tools/progress.sh out/wheels/build.log \
+		out/python/venv/bin/python -m pip wheel --verbose --disable-pip-version-check --no-deps --wheel-dir out/wheels ./crates/python
+	@printf 'The wheel is there: %s\nTo install it: pip install %s\n' out/wheels/comem-*.whl out/wheels/comem-*.whl
+
+out/python/venv/bin/python:
+	@PYTHON=$(PYTHON) tests/setup.sh python
+	@echo "Python 1/4: a virtual environment, out/python/venv"
+	@mkdir -p out/python
+	@$(PYTHON) -m venv out/python/venv
+
 # The programs alone, without a word about what to do next.
 demo: workloads
 	@$(RELEASE)/comem-demo $(DEMO)
@@ -92,10 +132,7 @@ out/bench/access: bench/access.c include/comem.h $(RELEASE)/libcomem.so
 # The Python package with the command, in a virtual environment of its own: out/python/venv/bin/python.
 PYTHON ?= python3
 PIP = out/python/venv/bin/python -m pip install --quiet --disable-pip-version-check
-python: tools-build
-	@PYTHON=$(PYTHON) tests/setup.sh python
-	@[ -x out/python/venv/bin/python ] || \
-		{ echo "Python 1/4: a virtual environment, out/python/venv"; mkdir -p out/python; $(PYTHON) -m venv out/python/venv; }
+python: tools-build out/python/venv/bin/python
 	@echo "Python 2/4: numpy and pytest"
 	@$(PIP) numpy pytest >out/python/pip.log 2>&1 || \
 		{ echo "SKIP: Python: numpy and pytest could not be installed: $$(tail -n 1 out/python/pip.log)"; exit 1; }

@@ -102,6 +102,7 @@ stage "the plug-in for clang" plugin
 stage "Rust tests" rust_tests
 stage "headers" tests/headers.sh
 stage "build of the workloads" build
+stage "installation" tests/install.sh
 stage "workloads" tests/workloads.sh
 stage "the plug-in beside an adversary" checked_programs
 stage "programs on shared pages" env COMEM_KERNELS_DSM=1 tests/kernels.sh
@@ -113,8 +114,11 @@ stage "interfaces of other systems" tests/compat.sh
 lane
 stage "the Python package" tests/python.sh
 stage "the Python package on the oldest CPython here" tests/python-versions.sh quick
+stage "the wheel in a clean environment" tests/wheel.sh
 stage "hosts in network namespaces" tests/hosts.sh
 stage "hosts that find each other" tests/discover.sh
+lane
+stage "the Debian package in an empty Debian" tests/deb.sh
 end_lanes
 stage "fuzzing of what comes from the network" fuzzing
 run_stages
