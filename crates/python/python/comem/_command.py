@@ -40,3 +40,18 @@ def main(arguments: Optional[List[str]] = None) -> None:
     if path is None:
         sys.exit("comem: the command comem is not in this package and not on the path; set COMEM_COMMAND to where it is")
     os.execv(path, ["comem", *arguments])
+
+
+def cc() -> None:
+    """Becomes ``comem cc``, the C compiler with what programs for Comem need; as ``comem-cc`` a makefile can name it."""
+    main(["cc", *sys.argv[1:]])
+
+
+def cxx() -> None:
+    """The same for C++: ``comem-cxx``."""
+    main(["c++", *sys.argv[1:]])
+
+
+def fc() -> None:
+    """The same for Fortran: ``comem-fc``."""
+    main(["fc", *sys.argv[1:]])
