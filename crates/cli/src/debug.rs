@@ -16,7 +16,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 /// Settings and helpers for gdb.
-const SCRIPT: &str = include_str!("../../../tools/gdb/comem.gdb");
+const SCRIPT: &str = include_str!("comem.gdb");
 
 /// What starts a node's program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -98,7 +98,7 @@ use std::time::{Duration, Instant};
 
 /// The programs of the page for Rust, compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/rust.md")]
+#[doc = include_str!("../docs/rust.md")]
 struct PageForRust;
 
 /// This node's part in the job.

@@ -176,9 +176,9 @@ mod tests {
     #[test]
     fn no_name_that_nobody_documents_is_suggested() {
         let documents = concat!(
-            include_str!("../../../docs/running.md"),
-            include_str!("../../../docs/fortran.md"),
-            include_str!("../../../docs/python-cluster.md")
+            include_str!("../docs/running.md"),
+            include_str!("../docs/fortran.md"),
+            include_str!("../docs/python-cluster.md")
         );
         let missing: Vec<_> = SETTINGS.iter().filter(|name| !documents.contains(&format!("`{name}"))).collect();
         assert!(missing.is_empty(), "{missing:?}");

@@ -94,7 +94,7 @@ mod tests {
 
     /// A constant of the header that checked code is built with.
     fn defined(name: &str) -> u64 {
-        let header = include_str!("../../../../compiler/abi.h");
+        let header = include_str!("abi.h");
         let values = header.lines().filter_map(|line| line.strip_prefix("#define ")?.split_once(' '));
         let value = values.filter(|(known, _)| *known == name).map(|(_, value)| value).next();
         let text = value.unwrap_or_else(|| panic!("{name} is not defined")).trim_end_matches(['u', 'l']);

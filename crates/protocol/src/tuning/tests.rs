@@ -63,7 +63,7 @@ fn nonsense_is_refused() {
 #[test]
 fn the_documented_table_is_made_from_the_numbers() {
     const MARK: &str = "<!-- The rest is made from crates/protocol/src/tuning/numbers.rs. -->\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tuning.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tuning.md");
     let text = std::fs::read_to_string(path).expect("docs/tuning.md");
     let (head, table) = text.split_once(MARK).expect("the line behind which the table stands");
     let wanted = Tuning::table();

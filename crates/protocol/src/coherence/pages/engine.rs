@@ -9,7 +9,6 @@ use super::page_table::{DiffSink, PageTable};
 use std::fmt;
 use std::str::FromStr;
 
-#[path = "../../../../../examples/refetch-all/engine.rs"]
 mod refetch_all;
 
 /// The engines of pages and lines, as users choose them.

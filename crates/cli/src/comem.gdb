@@ -1,0 +1,1 @@
+../../../tools/gdb/comem.gdb

@@ -1,0 +1,1 @@
+../../../examples/refetch-all/simulator.rs
