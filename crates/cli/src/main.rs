@@ -18,7 +18,7 @@
 //! A job goes through these modules: [`args`] reads the command line, [`plan`] makes it into one [`spec`] a host; a
 //! [`group`] is the nodes of this host, a [`remote`] those of another, behind an [`agent`] and a [`link`] of
 //! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters. What looks at
-//! jobs runs them by this very command ([`trial`]) and reads their stats files; [`table`] and [`picture`] show numbers.
+//! jobs runs them by this very command ([`trial`]) and reads their stats files, and [`progress`] tells who waits; [`table`] and [`picture`] show numbers.
 //! What belongs to this command is found by [`installation`].
 
 mod agent;
@@ -50,6 +50,7 @@ mod picture;
 mod plan;
 mod preload;
 mod program;
+mod progress;
 mod remote;
 mod report;
 mod run;

@@ -2,13 +2,14 @@
 
 use crate::failure::{Failure, Outcome, exit};
 use crate::hash_seed::{self, HASH_SEED};
+use crate::progress::Progress;
 use crate::report::model::{PAGE_COUNTERS, Run};
 use crate::rundir;
 use crate::sys::process;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -114,6 +115,7 @@ impl Drop for Temporary {
 /// # Errors
 /// A clause about how the job failed: its status and the last line of its standard error.
 pub fn run(setup: &Setup, program: &[OsString]) -> Result<Trial, String> {
+    let _line = Progress::of(|| in_words(setup, program));
     let stats = Temporary::new().map_err(|failure| failure.what)?;
     let flags = ["--stats".into(), stats.0.clone().into_os_string()];
     let mut command = command(setup, &flags, program).map_err(|failure| failure.what)?;
@@ -159,6 +161,7 @@ fn backbone(flags: &[String]) -> Option<&'static str> {
 /// # Errors
 /// As [`run`].
 pub fn run_plain(program: &[OsString], surroundings: &Surroundings) -> Result<Trial, String> {
+    let _line = Progress::of(|| format!("{} by itself", name(program)));
     let mut command = Command::new(program.first().ok_or("no program is named")?);
     clear_variables(&mut command);
     end_with_this_command(&mut command);
@@ -168,6 +171,18 @@ pub fn run_plain(program: &[OsString], surroundings: &Surroundings) -> Result<Tr
     check(&output)?;
     let output = text(&output.stdout);
     Ok(Trial { output, run: Run { wall_s, ..Run::default() } })
+}
+
+/// A trial for who waits for it.
+fn in_words(setup: &Setup, program: &[OsString]) -> String {
+    let nodes = if setup.nodes == 1 { "1 node".to_string() } else { format!("{} nodes", setup.nodes) };
+    format!("{} on {nodes} {}", name(program), setup.flags.join(" ")).trim_end().to_string()
+}
+
+/// A program's name without its directories.
+fn name(program: &[OsString]) -> String {
+    let path = program.first().map(Path::new);
+    path.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Whoever ends this command, as by SIGTERM, ends the trial.
@@ -226,6 +241,13 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_stay_different() {
         assert_eq!(text(b"a \xff\xc3\n\xc3\xa4"), "a \\xff\\xc3\n\u{e4}");
+    }
+
+    #[test]
+    fn a_trial_is_told_in_words() {
+        let setup = Setup { nodes: 4, flags: vec!["--engine=hlrc".to_string()], ..Setup::default() };
+        assert_eq!(in_words(&setup, &["/opt/sor".into(), "-n".into()]), "sor on 4 nodes --engine=hlrc");
+        assert_eq!(in_words(&Setup { nodes: 1, ..Setup::default() }, &["sor".into()]), "sor on 1 node");
     }
 
     #[test]

@@ -206,3 +206,38 @@ fn lines_of_the_guides_for_contributors_fit_a_screen() {
         assert_eq!(long.collect::<Vec<_>>(), [""; 0], "{guide}");
     }
 }
+
+/// What a crate's sources include, by the path that they name.
+fn included(source: &str) -> Vec<&str> {
+    let marks = ["include_str!(\"", "include_bytes!(\"", "include!(\"", "#[path = \""];
+    let behind = marks.iter().flat_map(|mark| source.split(mark).skip(1));
+    behind.filter_map(|rest| rest.split('"').next()).collect()
+}
+
+/// Whether a path, seen from a file that lies so deep in its crate, leads out of the crate.
+fn leads_out(path: &str, depth: usize) -> bool {
+    let mut here = depth;
+    path.split('/').any(|part| {
+        let is_up = part == "..";
+        let out = is_up && here == 0;
+        here = if is_up { here.saturating_sub(1) } else { here + 1 };
+        out
+    })
+}
+
+#[test]
+fn crates_contain_what_their_sources_include() {
+    let root = root();
+    let mut checked = 0;
+    for path in files(&root, "crates").into_iter().filter(|path| path.contains("/src/") && path.ends_with(".rs")) {
+        // `crates/NAME` above, and the file itself, are no directories within the crate.
+        let depth = path.split('/').count() - 3;
+        let source = text(&root.join(&path));
+        for named in included(&source) {
+            checked += 1;
+            assert!(!leads_out(named, depth), "{path} includes {named}: make a link to it within the crate");
+        }
+    }
+    assert!(checked > 10, "only {checked} were found");
+    assert!(leads_out("../../../docs/rust.md", 1) && !leads_out("../docs/rust.md", 1) && !leads_out("a/../b.rs", 0));
+}

@@ -15,6 +15,7 @@ use comem_sim::pages::explore::{Case, Ways};
 use comem_sim::pages::small::cases;
 use comem_sim::scenario::{Kind, Scenario, Verdict};
 use comem_sim::startup;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 use std::ops::Range;
 use std::process::ExitCode;
@@ -364,12 +365,15 @@ fn run_orders(options: &Options, delays: usize) -> bool {
         .collect();
     let (next, failed, start) = (AtomicUsize::new(0), AtomicBool::new(false), std::time::Instant::now());
     let orders = AtomicU64::new(0);
+    let bar = progress(runs.len() as u64, format!("orders with up to {delays} delays"));
     let work = || {
         while let Some((ways, case, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let explored = case.explore(*seed, delays);
+            bar.inc(1);
             orders.fetch_add(explored.runs, Ordering::Relaxed);
             let Some((schedule, violations)) = explored.failure else { continue };
             if !failed.swap(true, Ordering::Relaxed) {
+                bar.finish_and_clear();
                 let trace = if options.trace { case.run(*seed, &schedule, true).trace } else { Vec::new() };
                 print_all(&trace);
                 eprintln!("comem-sim: {} fails with seed {seed:#x} under {ways}: {schedule:?}", case.name);
@@ -381,12 +385,23 @@ fn run_orders(options: &Options, delays: usize) -> bool {
         start_others(scope, options.jobs, work);
         work();
     });
+    bar.finish_and_clear();
     let (orders, failed) = (orders.into_inner(), failed.into_inner());
     if !failed {
         let (count, seconds) = (runs.len(), start.elapsed().as_secs_f64());
         println!("{count} small programs, orders with up to {delays} delays: {orders}, no violation; {seconds:.1} s");
     }
     !failed
+}
+
+/// A line on the terminal that says how many of these runs are done; nothing where standard error is none, or of one
+/// run.
+fn progress(runs: u64, what: String) -> ProgressBar {
+    let bar = if runs > 1 { ProgressBar::new(runs) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("comem-sim: {pos} of {len}: {wide_msg} {elapsed:>5}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(what);
+    bar
 }
 
 /// What passed: steps, datagrams and repetitions among them.
@@ -396,6 +411,8 @@ type Totals = (u64, u64, u64);
 fn run_all(options: &Options, job: Job) -> Option<Totals> {
     let (next, failed, totals) =
         (AtomicU64::new(options.seeds.start), AtomicBool::new(false), Mutex::new(Totals::default()));
+    let seeds = options.seeds.end.saturating_sub(options.seeds.start);
+    let bar = progress(if options.trace { 0 } else { seeds }, job.to_string());
     let work = || {
         while !failed.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -403,12 +420,14 @@ fn run_all(options: &Options, job: Job) -> Option<Totals> {
                 break;
             }
             let Run { program, violations, steps, datagrams, trace } = run(options, job, seed);
+            bar.inc(1);
             let mut totals = totals.lock().unwrap_or_else(|e| e.into_inner());
             totals.0 += steps;
             totals.1 += datagrams.0;
             totals.2 += datagrams.1;
             print_all(&trace);
             if !violations.is_empty() && !failed.swap(true, Ordering::Relaxed) {
+                bar.finish_and_clear();
                 eprintln!("comem-sim: seed {seed:#x} fails: {program} under {job}");
                 violations.iter().for_each(|v| eprintln!("  {v}"));
                 let again = match job {
@@ -427,6 +446,7 @@ fn run_all(options: &Options, job: Job) -> Option<Totals> {
         start_others(scope, options.jobs, work);
         work();
     });
+    bar.finish_and_clear();
     let passed = !failed.load(Ordering::Relaxed);
     passed.then(|| totals.into_inner().unwrap_or_else(|e| e.into_inner()))
 }

@@ -14,6 +14,7 @@ use crate::args::BrazosArgs;
 use crate::choice::EngineChoice;
 use crate::compare::result;
 use crate::failure::{Failure, Outcome, exit};
+use crate::progress;
 use crate::table::{Table, bytes, grouped, seconds};
 use crate::trial::{self, Setup, Surroundings, Trial};
 use std::ffi::OsString;
@@ -207,6 +208,8 @@ pub fn main(args: &BrazosArgs) -> Outcome<i32> {
         Table::new(&["<program", "<configuration", "time", "speed-up", "messages", "datagrams", "bytes", "<| paper"]);
     let mut reductions =
         Table::new(&["<program", "<from", "<to", "messages: times fewer", "bytes", "| paper: messages", "bytes"]);
+    let of = |subject: &Subject| 1 + known.iter().filter(|configuration| fits(configuration, subject)).count();
+    progress::expect(subjects.iter().map(of).sum::<usize>() * args.repeat as usize);
     let mut good = true;
     for subject in &subjects {
         good &= examine(args, subject, &known, &mut rows, &mut reductions);

@@ -14,6 +14,7 @@ use crate::args::NautilusArgs;
 use crate::choice::EngineChoice;
 use crate::compare::result;
 use crate::failure::{Failure, Outcome, exit};
+use crate::progress;
 use crate::table::{Table, grouped, seconds};
 use crate::trial::{self, Setup, Surroundings, Trial};
 use std::ffi::OsString;
@@ -116,6 +117,7 @@ pub fn main(args: &NautilusArgs) -> Outcome<i32> {
         "SG",
         "gp",
     ]);
+    progress::expect(papers.len() * (VARIANTS.len() + 1) * args.repeat as usize);
     let mut good = true;
     for (paper, commands) in papers.iter().zip(&commands) {
         good &= examine(args, paper, commands, &mut table);

@@ -12,6 +12,7 @@ use super::{curves, median};
 use crate::args::NetArgs;
 use crate::failure::{Failure, Outcome};
 use crate::picture;
+use crate::progress::{self, Progress};
 use crate::report::write;
 use crate::table::{Table, bytes};
 use comem_net::network::{Backbone, NetworkOptions};
@@ -95,10 +96,15 @@ pub fn main(args: &NetArgs) -> Outcome<i32> {
     args.svg.as_deref().map_or(Ok(()), |path| picture::check_name("--svg", path))?;
     let exchange = if args.reply { Exchange::Reply } else { Exchange::Equal };
     let backbones = if args.backbones.is_empty() { &Backbone::ALL[..] } else { &args.backbones[..] };
+    let ways = [("block", Wait::Block), ("spin", Wait::Spin(SPIN))];
+    progress::expect(backbones.len() * ways.len());
     let mut curves = Vec::new();
     for backbone in backbones.iter().copied() {
-        for (name, wait) in [("block", Wait::Block), ("spin", Wait::Spin(SPIN))] {
-            match measure(backbone, wait, args.rounds as usize, exchange) {
+        for (name, wait) in ways {
+            let line = Progress::of(|| format!("messages over {backbone}, {name}"));
+            let measured = measure(backbone, wait, args.rounds as usize, exchange);
+            drop(line);
+            match measured {
                 Ok(points) => curves.push(Curve { name: format!("{backbone}, {name}"), points }),
                 Err(why) => {
                     let what = format!("backbone {backbone} cannot be measured: {why}");

@@ -6,6 +6,7 @@ use crate::args::CompareArgs;
 use crate::choice::{EXPLICIT, EngineChoice};
 use crate::failure::{Failure, Outcome, exit};
 use crate::job::TAKES_PART;
+use crate::progress;
 use crate::table::{Table, bytes, grouped, seconds};
 use crate::trial::{self, Setup, Trial};
 use comem_protocol::coherence::Engine;
@@ -54,6 +55,7 @@ pub fn main(args: &CompareArgs) -> Outcome<i32> {
             "comem: the program shares no pages, so --detectors {names} changes nothing: each engine runs once"
         ));
     }
+    progress::expect((pairs.len() + 1) * args.repeat as usize);
     let mut lines = vec![Line {
         engine: "(1 node)".to_string(),
         detector: String::new(),
@@ -62,7 +64,7 @@ pub fn main(args: &CompareArgs) -> Outcome<i32> {
     for (engine, detector) in pairs {
         let line = examine(args, &reference, engine, &detector);
         // One line at a time, so that a long comparison shows that it moves.
-        crate::say(format_args!("comem: {}", progress(&line)));
+        crate::say(format_args!("comem: {}", in_words(&line)));
         lines.push(line);
     }
     crate::show(&show(&lines))?;
@@ -172,7 +174,7 @@ fn judge(reference: &Trial, list: Result<Vec<Trial>, String>) -> Verdict {
     }
 }
 
-fn progress(line: &Line) -> String {
+fn in_words(line: &Line) -> String {
     let detector = if line.detector.is_empty() { String::new() } else { format!(" with {}", line.detector) };
     let how = match &line.verdict {
         Verdict::Ok(_) => "ok".to_string(),
