@@ -43,7 +43,7 @@ esac
 lib=${libdir#"$prefix/"}
 interface=
 # Programs are told where the library is, unless every program looks there.
-rpath=' -Wl,-rpath,"${libdir}"'
+rpath=' -Wl,-rpath,${libdir}'
 [ "$prefix" != /usr ] || rpath=
 base=$root$prefix
 

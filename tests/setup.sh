@@ -112,6 +112,8 @@ test)
     wants "gdb" gdb
     wants "gdbserver" gdbserver
     wants "setpriv" util-linux
+    wants "pkg-config pkgconf" pkg-config
+    wants "cmake" cmake
     # For programs with checks in their own code (comem-cc --inline).
     wants "clang-19" clang-19
     wants "llvm-config-19" llvm-19-dev
