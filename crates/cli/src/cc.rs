@@ -354,6 +354,13 @@ mod tests {
     }
 
     #[test]
+    fn ordinary_programs_are_told_where_things_are_and_nothing_else() {
+        let places = Places { include: "/i".into(), lib: "/l".into() };
+        assert_eq!(places.plain_compile_flags(), ["-I/i"]);
+        assert_eq!(library_flags(&places), ["-L/l", "-Wl,-rpath,/l", "-lcomem"]);
+    }
+
+    #[test]
     fn directories_that_every_linker_knows_are_not_named() {
         let triple = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
         for lib in ["/usr/lib", &triple, "/lib64"] {
