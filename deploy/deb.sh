@@ -3,6 +3,7 @@
 #
 #     BUILD=target/release deploy/deb.sh [DIRECTORY]      DIRECTORY/comem_0.1.0-1_amd64.deb; out/deb if not named
 #
+# LEVEL, 0 to 9, says how hard it is compressed; 6 if not named. DEBFULLNAME and DEBEMAIL name the maintainer.
 # Needs dpkg-deb and dpkg-shlibdeps (dpkg-dev), and strip (binutils). The files are those of `make install`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,6 +20,7 @@ done
 out=$(realpath -m "${1:-out/deb}")
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 revision=1
+maintainer="${DEBFULLNAME:-Comem} <${DEBEMAIL:-comem@localhost}>"
 architecture=$(dpkg --print-architecture)
 triple=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 work=$(mktemp -d)
@@ -45,8 +47,8 @@ rm "$documents/LICENSE-MIT" "$documents/LICENSE-APACHE"
 # The day of the change, not of the build: the same sources give the same package.
 day=$(git log -1 --format=%cD 2>/dev/null || date -R)
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(date -d "$day" +%s)}"
-printf 'comem (%s-%s) unstable; urgency=medium\n\n  * See CHANGELOG.md beside this file.\n\n -- Comem <comem@localhost>  %s\n' \
-    "$version" "$revision" "$day" | gzip -9n >"$documents/changelog.Debian.gz"
+printf 'comem (%s-%s) unstable; urgency=medium\n\n  * See CHANGELOG.md beside this file.\n\n -- %s  %s\n' \
+    "$version" "$revision" "$maintainer" "$day" | gzip -9n >"$documents/changelog.Debian.gz"
 gzip -9n "$documents/CHANGELOG.md"
 mv "$documents/CHANGELOG.md.gz" "$documents/changelog.gz"
 find "$stage/usr/share/man" -name '*.1' -exec gzip -9n {} +
@@ -71,7 +73,7 @@ depends=$(sed -n 's/^shlibs:Depends=//p' <<<"$depends")
 
 size=$(du -k -s --apparent-size "$stage" | cut -f 1)
 sed -e "s|@VERSION@|$version-$revision|" -e "s|@ARCHITECTURE@|$architecture|" -e "s|@DEPENDS@|$depends|" \
-    -e "s|@SIZE@|$size|" deploy/debian/control.in >"$stage/DEBIAN/control"
+    -e "s|@SIZE@|$size|" -e "s|@MAINTAINER@|$maintainer|" deploy/debian/control.in >"$stage/DEBIAN/control"
 interface=$(cd "$stage/usr/lib/$triple" && find . -name 'libcomem.so.*' -type l | sed 's|.*libcomem\.so\.||')
 printf 'libcomem %s comem (>= %s)\n' "$interface" "$version" >"$stage/DEBIAN/shlibs"
 echo 'activate-noawait ldconfig' >"$stage/DEBIAN/triggers"
@@ -81,6 +83,6 @@ chmod 644 "$stage/DEBIAN"/*
 # Time stamps that are no older than the sources.
 find "$stage" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 package=$out/comem_$version-${revision}_$architecture.deb
-dpkg-deb --root-owner-group -Zxz --build "$stage" "$package" >/dev/null
+dpkg-deb --root-owner-group -Zxz -z"${LEVEL:-6}" --build "$stage" "$package" >/dev/null
 echo "The package is there: $package"
 echo "To install it: sudo apt-get install $package"

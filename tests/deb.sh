@@ -56,7 +56,7 @@ report() {
     rm -f "$log"
 }
 
-build_package() { BUILD=$build PLUGIN=none deploy/deb.sh "$out/deb"; }
+build_package() { LEVEL=0 BUILD=$build PLUGIN=none deploy/deb.sh "$out/deb"; }
 
 look_at_it() {
     local said

@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 build=$(realpath "${COMEM_BIN:-${CARGO_TARGET_DIR:-target}/debug}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+home=$HOME
 export COMEM_RUNTIME_DIR=$work/run HOME=$work
 mkdir -m 700 "$COMEM_RUNTIME_DIR"
 unset XDG_CACHE_HOME COMEM_INCLUDE COMEM_LIB PKG_CONFIG_PATH CMAKE_PREFIX_PATH CFLAGS LDFLAGS
@@ -222,7 +223,7 @@ refuses() {
 }
 
 crates() {
-    cargo package --workspace --exclude comem-bench --exclude comem-python --no-verify --allow-dirty --offline --quiet
+    HOME=$home cargo package --workspace --exclude comem-bench --exclude comem-python --no-verify --allow-dirty --offline --quiet
 }
 
 report "make install, in a directory with blanks" installs

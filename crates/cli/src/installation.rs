@@ -23,8 +23,8 @@ pub const INCLUDE: &str = "COMEM_INCLUDE";
 pub const LIB: &str = "COMEM_LIB";
 /// The list of what `make install` has put below its prefix.
 const MANIFEST: &str = "share/comem/manifest";
-/// What dpkg knows of its package.
-const DEBIAN: &str = "/var/lib/dpkg/info/comem.list";
+/// What a Debian package alone brings.
+const DEBIAN: &str = "share/doc/comem/changelog.Debian.gz";
 /// How many files that are gone are named.
 const NAMED_MAX: usize = 3;
 
@@ -117,7 +117,7 @@ impl Installation {
         if self.manifest().is_some() {
             return format!("by make install below {prefix}");
         }
-        if self.prefix() == Path::new("/usr") && Path::new(DEBIAN).is_file() {
+        if self.prefix().join(DEBIAN).is_file() {
             return "by the Debian package comem".to_string();
         }
         if self.prefix().join("CACHEDIR.TAG").is_file() {
