@@ -142,7 +142,7 @@ pub unsafe fn start_under(engine: &str) -> Outcome<()> {
     // Which engines go with that detector, the runtime knows.
     if !is_inline && std::env::var_os("COMEM_ENGINE").is_none_or(|chosen| chosen.is_empty()) {
         // SAFETY: by this function's contract.
-        unsafe { std::env::set_var("COMEM_ENGINE", engine) };
+        unsafe { std::env::set_var("COMEM_USUAL_ENGINE", engine) };
     }
     start().map(|_| ())
 }

@@ -17,6 +17,7 @@ use clap::builder::{BoolishValueParser, PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use comem::bind::Bind;
 use comem_net::backbone::{self, Backbone, BackboneChoice, Circumstances};
+use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::selective::Choice as MulticastChoice;
 use std::ffi::OsString;
@@ -163,7 +164,8 @@ pub struct NodeArgs {
     #[arg(short = 't', long, env = "COMEM_THREADS", value_name = "T", default_value_t = 1, value_parser = threads)]
     pub threads: usize,
     /// What keeps copies in step: owner or broadcast (objects), hlrc, scope or lrc (pages), msi (objects, pages, lines),
-    /// direct (objects, and lines of programs built with comem-cc --inline)
+    /// direct (objects, and lines of programs built with comem-cc --inline), hardware (pages that all nodes of one host
+    /// map: there are no copies)
     #[arg(long, env = "COMEM_ENGINE", value_name = "E", default_value = "", hide_default_value = true,
           value_parser = EngineChoice::parse)]
     pub engine: EngineChoice,
@@ -173,6 +175,9 @@ pub struct NodeArgs {
     /// How bytes move: udp, shm (all nodes on one host), or auto: shm where it can be had, else udp
     #[arg(long, env = "COMEM_BACKBONE", value_name = "B", default_value = "auto", value_parser = backbone_or_auto)]
     pub backbone: BackboneChoice,
+    /// On one host, run what would run between hosts: pages kept by a protocol, over udp, in packets as on a network
+    #[arg(long, env = "COMEM_REHEARSE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub rehearse: bool,
     /// How pages are shared.
     #[command(flatten)]
     pub pages: PageArgs,
@@ -546,6 +551,20 @@ impl NodeArgs {
             let what = "--multicast on does not go with --backbone shm: nodes that share memory send no datagrams";
             return Err(Failure::usage(what, "leave one of them out"));
         }
+        if self.engine.pages.has_one_copy() && !one_host {
+            let what = format!("--engine {} works between the processes of one host alone", self.engine.name);
+            return Err(Failure::usage(what, "leave --engine out, or name another"));
+        }
+        let of_one_host = match () {
+            () if !self.rehearse => None,
+            () if self.engine.pages.has_one_copy() => Some(format!("--engine {}", self.engine.name)),
+            () if self.backbone == BackboneChoice::Named(Backbone::Shm) => Some("--backbone shm".to_string()),
+            () => None,
+        };
+        if let Some(option) = of_one_host {
+            let what = format!("--rehearse runs what would run between hosts, where there is no {option}");
+            return Err(Failure::usage(what, "leave one of the two out"));
+        }
         self.check_capture()
     }
 
@@ -585,6 +604,10 @@ impl NodeArgs {
     /// Takes the backbone that fits where none was named, and warns where shared memory would fit and cannot be had;
     /// gives it in words.
     pub fn settle_backbone(&mut self, one_host: bool, nodes: usize, warn: bool) -> String {
+        let rehearses = self.rehearse && one_host && self.backbone == BackboneChoice::Auto;
+        if rehearses {
+            self.backbone = BackboneChoice::Named(Backbone::Udp);
+        }
         let resolved = self.backbone.resolve(&self.circumstances(one_host, nodes, backbone::descriptors_max()));
         if let Some(warning) = resolved.warning().filter(|_| warn) {
             crate::say(format_args!("{warning}"));
@@ -598,7 +621,16 @@ impl NodeArgs {
             () if resolved.backbone == Backbone::Shm => String::new(),
             () => "; one-sided operations of the engine direct are emulated".to_string(),
         };
-        format!("{resolved}{operations}")
+        match rehearses {
+            true => format!("{} (--rehearse: as between hosts){operations}", resolved.backbone),
+            false => format!("{resolved}{operations}"),
+        }
+    }
+
+    /// Most bytes of a packet, as nodes are told: those of a network where one is rehearsed.
+    pub fn mtu_told(&self, one_host: bool) -> String {
+        const NETWORK: &str = "1500";
+        if self.rehearse && one_host && self.mtu.is_empty() { NETWORK.to_string() } else { self.mtu.clone() }
     }
 
     /// Whether the wrapper library is preloaded.
@@ -607,12 +639,13 @@ impl NodeArgs {
     }
 
     /// The settings by their flags' names, for the statistics.
-    pub fn settings(&self, job: &Job) -> serde_json::Map<String, serde_json::Value> {
+    pub fn settings(&self, job: &Job, page_engine: PageEngine) -> serde_json::Map<String, serde_json::Value> {
         let chosen = |text: &str| (!text.is_empty()).then(|| text.to_string());
         let pages = &self.pages;
         let settings = serde_json::json!({
             "engine": self.engine.objects.name(),
-            "page_engine": self.engine.pages.name(),
+            "page_engine": page_engine.name(),
+            "rehearse": self.rehearse.then_some(true),
             "force_engine": self.force_engine,
             "detector": chosen(&pages.detector),
             "backbone": self.backbone.name(),

@@ -1,7 +1,8 @@
 //! The names of engines and detectors, and which go together.
 //!
 //! An engine keeps copies in step; a detector notices accesses. Objects are accessed through their own functions
-//! (detector `explicit`, nothing to choose); pages by ordinary loads and stores, which one of three detectors notices;
+//! (detector `explicit`, nothing to choose); pages by ordinary loads and stores, which one of three detectors notices,
+//! or nobody under `hardware`;
 //! lines by ordinary loads and stores too, which the program's own code checks (detector `inline`).
 //!
 //! | engine | objects | pages |
@@ -9,7 +10,7 @@
 //! | `owner`, `broadcast` | that one | `hlrc` |
 //! | `msi` | `msi` | `msi`, of lines with the detector `inline` |
 //! | `direct` | `direct` | that one, of lines |
-//! | `hlrc`, `scope`, `lrc` | `msi` | that one |
+//! | `hlrc`, `scope`, `lrc`, `hardware` | `msi` | that one |
 
 use crate::failure::{Failure, Outcome};
 use comem::settings::nearest;
@@ -173,9 +174,10 @@ mod tests {
         assert_eq!(meaning("scope"), ("msi", "scope"));
         assert_eq!(meaning("lrc"), ("msi", "lrc"));
         assert_eq!(meaning("direct"), ("direct", "direct"));
+        assert_eq!(meaning("hardware"), ("msi", "hardware"));
         assert_eq!(meaning(""), ("msi", "hlrc"));
         let listed: Vec<&str> = EngineChoice::listed().iter().map(|choice| choice.name).collect();
-        assert_eq!(listed, ["owner", "broadcast", "msi", "hlrc", "scope", "lrc", "direct"]);
+        assert_eq!(listed, ["owner", "broadcast", "msi", "hlrc", "scope", "lrc", "direct", "hardware"]);
     }
 
     #[test]
@@ -190,7 +192,7 @@ mod tests {
     #[test]
     fn an_unknown_engine_is_answered_with_the_pairs() {
         let text = EngineChoice::parse("magic").unwrap_err();
-        assert!(text.contains("hlrc, scope, lrc and msi"), "{text}");
+        assert!(text.contains("hlrc, scope, lrc, msi and hardware"), "{text}");
         assert!(text.contains("owner, broadcast, msi and direct"), "{text}");
         assert!(EngineChoice::parse("hlcr").unwrap_err().contains("(was hlrc meant?)"));
         assert!(detector("mprotcet").unwrap_err().contains("(was mprotect meant?)"));
@@ -202,6 +204,8 @@ mod tests {
         for (engine, detector, good) in [
             ("hlrc", EXPLICIT, false),
             ("scope", EXPLICIT, false),
+            ("hardware", EXPLICIT, false),
+            ("hardware", INLINE, false),
             ("hlrc", "mprotect", true),
             ("owner", "uffd", true),
             ("msi", EXPLICIT, true),

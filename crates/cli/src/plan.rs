@@ -11,8 +11,10 @@ use crate::program::Program;
 use crate::spec::{HostSpec, NodeSpec, StdinFrom};
 use crate::sys;
 use comem::bind::{self, Bind};
-use comem::capacity;
+use comem::{capacity, settings};
 use comem_net::backbone::{Backbone, BackboneChoice};
+use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::coherence::pages::choice::Reason;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -88,6 +90,10 @@ pub struct Plan {
     pub backbone: BackboneChoice,
     /// The same in words, with the reason.
     backbone_words: String,
+    /// The engine of shared pages that name none, as far as it shows here.
+    pub page_engine: PageEngine,
+    /// The same in words, with the reason; nothing for one node.
+    engine_words: String,
 }
 
 /// A host by name with its number of nodes.
@@ -167,7 +173,9 @@ impl Plan {
             hosts::loopback()?;
         }
         let (hosts, processes) = (Vec::new(), args.processes);
-        let mut plan = Plan { hosts, job, cwd, program, processes, backbone, backbone_words };
+        let (page_engine, engine_words) = (args.node.engine.pages, String::new());
+        let mut plan =
+            Plan { hosts, job, cwd, program, processes, backbone, backbone_words, page_engine, engine_words };
         let slow = slow_factors(&args.slow, plan.job.hosts.len())?;
         let mut named = named_variables(&args.variables)?;
         hash_seed::complete(&mut named, args.dry_run);
@@ -180,7 +188,30 @@ impl Plan {
             plan.hosts.push(HostPlan { reach: *reach, spec });
             first += count;
         }
+        (plan.page_engine, plan.engine_words) = plan.settled_engine(args);
         Ok(plan)
+    }
+
+    /// The engine of pages, and that in words.
+    fn settled_engine(&self, args: &RunArgs) -> (PageEngine, String) {
+        let named = args.node.engine;
+        let Some(host) = self.hosts.first().filter(|_| self.job.hosts.len() > 1) else {
+            return (named.pages, String::new());
+        };
+        if self.backbone == BackboneChoice::Auto && named.name.is_empty() {
+            return (named.pages, format!("auto (found out on host {})", host.spec.host));
+        }
+        let value = |wanted: &str| {
+            let found = host.spec.env.iter().find(|(name, _)| name == wanted);
+            found.and_then(|(_, value)| value.to_str()).map(str::to_string)
+        };
+        match settings::page_engine(&value) {
+            None | Some((_, Reason::Named)) => (named.pages, format!("{} (as it was named)", named.pages)),
+            Some((engine, Reason::Asked(variable))) => {
+                (engine, format!("{engine} ({} asks for a protocol)", flag_of(variable).as_deref().unwrap_or(variable)))
+            }
+            Some((engine, reason)) => (engine, format!("{engine} ({reason})")),
+        }
     }
 
     fn host_spec(
@@ -245,6 +276,9 @@ impl Plan {
         let auth = if self.job.auth { "datagrams authenticated" } else { "datagrams not authenticated" };
         text += &format!("\njob        program number {}, {auth}\n", self.job.prog_id);
         text += &format!("backbone   {}\n", self.backbone_words);
+        if !self.engine_words.is_empty() {
+            text += &format!("pages      {}\n", self.engine_words);
+        }
         if self.processes > 1 {
             text += &format!("workers    processes, {} for each node that was asked for\n", self.processes);
         }
@@ -332,7 +366,7 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
         (var::FAULTS, args.faults.map_or(String::new(), |f| f.to_string())),
         (var::IFACE, args.iface.clone().unwrap_or_default()),
         (var::PORTS, args.ports.clone().unwrap_or_default()),
-        (var::MTU, args.mtu.clone()),
+        (var::MTU, args.mtu_told(host_nodes == nodes)),
         (var::MULTICAST, args.multicast.name().to_string()),
         (var::AUTH, switch(job.auth)),
         (var::NODE_TIMEOUT, args.node_timeout.clone()),

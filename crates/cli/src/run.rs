@@ -222,7 +222,7 @@ fn report(args: &RunArgs, plan: &Plan, began: Began, result: Outcome<JobResult>)
     };
     let mut report = JobReport {
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-        settings: NodeArgs { backbone: plan.backbone, ..args.node.clone() }.settings(&plan.job),
+        settings: NodeArgs { backbone: plan.backbone, ..args.node.clone() }.settings(&plan.job, plan.page_engine),
         ..JobReport::default()
     };
     let seed = plan.hosts.first().and_then(|host| hash_seed::among(&host.spec.env));

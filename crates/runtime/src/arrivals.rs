@@ -85,15 +85,19 @@ impl ArrivalWords {
 }
 
 impl Node {
-    /// Whether arrivals are to be words, if all nodes reach them.
-    fn wants_arrival_words(&self) -> bool {
-        let is_one_host = self.config.backbone.named() == Some(Backbone::Shm);
-        self.sync.lock_tables().is_some() && is_one_host && self.nodes() <= NODES_MAX
+    /// Whether arrivals may be words, where locks are one-sided.
+    fn may_use_arrival_words(&self) -> bool {
+        self.config.backbone.named() == Some(Backbone::Shm) && self.nodes() <= NODES_MAX
     }
 
-    /// Makes the memory of all words, at its home.
+    /// Whether arrivals are to be words, if all nodes reach them.
+    fn wants_arrival_words(&self) -> bool {
+        self.sync.lock_tables().is_some() && self.may_use_arrival_words()
+    }
+
+    /// Makes the memory of all words, at its home; for a job whose locks are to be one-sided.
     pub(crate) fn make_arrival_words(&self, job: u64) {
-        if self.wants_arrival_words() {
+        if self.may_use_arrival_words() {
             self.may_lack_words(self.arrival_words.make(job));
         }
     }

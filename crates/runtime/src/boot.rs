@@ -227,6 +227,7 @@ impl Boot {
             crate::error::say(format_args!("{warning}"));
         }
         config.backbone = BackboneChoice::Named(resolved.backbone);
+        config.settle_engine()?;
         config.check_locks()?;
         self::multicast::check(&config, resolved.backbone)?;
         let reach = match config.joins_elsewhere() {
@@ -395,14 +396,19 @@ impl Boot {
         let membership = self.meet(&mut machine, &launcher_link, silence(&self.config, writer.is_some()))?;
         let job = membership.job;
         let node = self.into_node(machine, membership, writer)?;
-        if node.config.locks_are_one_sided() {
-            node.sync.set_lock_tables(LockTables::new(node.me(), node.nodes(), job)?);
+        let one_sided = node.config.locks_are_one_sided();
+        let tables = one_sided.then(|| LockTables::new(node.me(), node.nodes(), job)).transpose()?;
+        if one_sided {
+            node.make_arrival_words(job);
         }
-        node.make_arrival_words(job);
         launcher_link.hand_over(&node);
         service::start(&node)?;
         let main = Thread::new(node.clone(), Slot::thread(0));
-        make_heap(&node, &main)?;
+        make_heap(&node, &main, job)?;
+        // Where nodes cannot map one memory, locks have to tell what was written.
+        if let Some(tables) = tables.filter(|_| node.config.locks_are_one_sided_under(node.page_engine())) {
+            node.sync.set_lock_tables(tables);
+        }
         node.prepare_ucx()?;
         main.agree_on_arrival_words(job)?;
         // Nobody goes on before every node has its heap.
@@ -746,6 +752,7 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     node.with_detector(Detector::closed);
     if let Some(shared) = node.shared() {
         shared.give_globals_back();
+        shared.views.iter().for_each(|views| views.end_one_copy());
     }
     node.launcher.tell(&FromNode::Finished);
     if node.nodes() > 1 {

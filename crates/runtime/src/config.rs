@@ -1,14 +1,15 @@
 //! What a node was told to do: environment variables, one for each flag of `comem run`.
 
 use crate::bind::Bind;
+use crate::error::Error;
 use crate::heap::{HEAP_BYTES, HEAP_BYTES_MIN};
 use comem_memory::pages::Detector;
-use comem_net::BackboneChoice;
 use comem_net::backbone::Circumstances;
 use comem_net::select::MTUS;
+use comem_net::{Backbone, BackboneChoice};
 use comem_protocol::coherence::Engine;
 use comem_protocol::coherence::direct::{LINE_BYTES, UNIT_BYTES};
-use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX, engine};
+use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX, choice, engine};
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, NodeId, THREADS_MAX};
 use comem_protocol::selective::Choice as MulticastChoice;
@@ -72,8 +73,12 @@ pub struct Config {
     pub thread_slots: usize,
     /// The engine of objects that name none.
     pub engine: Engine,
-    /// The engine of shared pages that name none.
+    /// The engine of shared pages that name none. Where nobody has named it, start-up may choose another.
     pub page_engine: PageEngine,
+    /// Whether nobody has named it.
+    pub chooses_engine: bool,
+    /// The one that keeps copies where start-up has chosen one without, and nodes cannot have that.
+    pub fallback_engine: Option<PageEngine>,
     /// Whether the program's own code checks accesses to regions that name no engine (the detector `inline`).
     pub inline: bool,
     /// Whether that detector was named, so that code without checks is refused at the start.
@@ -314,6 +319,12 @@ fn detector(text: &str) -> Result<Option<Detector>, String> {
     text.parse::<Detector>().map(Some).map_err(|error| format!("{error}, and for checked programs {INLINE}"))
 }
 
+/// Whether jobs on one host take `hardware` where nobody has named an engine.
+const CHOOSES_HARDWARE: bool = false;
+
+/// A heap with this part of its bytes has quarters of whole chunks.
+const QUARTERS: usize = !((1 << 23) - 1);
+
 /// The detector of programs whose own code checks its accesses.
 pub(crate) const INLINE: &str = "inline";
 
@@ -381,6 +392,53 @@ impl Config {
         }
     }
 
+    /// What the choice of an engine of pages depends on; call it when the backbone is certain.
+    pub fn engine_circumstances(&self) -> choice::Circumstances {
+        let protocol = [
+            ("COMEM_DETECTOR", self.detector.is_some()),
+            ("COMEM_CACHE", self.cache.is_some()),
+            ("COMEM_UNIT_PAGES", self.unit_pages != 0),
+            ("COMEM_WRITE_DETECTION", !self.write_detection),
+            ("COMEM_MIGRATION", !self.migration),
+            ("COMEM_PREFETCH", !self.prefetch),
+            ("COMEM_TUNING", !self.tuning.differences().is_empty()),
+        ];
+        choice::Circumstances {
+            one_host: !self.several_hosts(),
+            nodes: self.nodes,
+            shares_memory: self.backbone.named() == Some(Backbone::Shm),
+            asked: protocol.into_iter().find(|(_, asked)| *asked).map(|(name, _)| name),
+        }
+    }
+
+    /// The engine of pages, and why: the one that was named, or the one that fits; call it when the backbone is certain.
+    pub fn chosen_engine(&self) -> (PageEngine, choice::Reason) {
+        match self.chooses_engine && CHOOSES_HARDWARE {
+            true => self.engine_circumstances().choose(self.page_engine),
+            false => (self.page_engine, choice::Reason::Named),
+        }
+    }
+
+    /// Takes the engine of pages that fits, where nobody has named one; call it when the backbone is certain.
+    ///
+    /// # Errors
+    /// The engine that was named cannot keep pages of nodes on several hosts.
+    pub(crate) fn settle_engine(&mut self) -> Result<(), Error> {
+        let (engine, reason) = self.chosen_engine();
+        if engine.has_one_copy() && self.several_hosts() {
+            return Err(Error::Start(format!(
+                "the engine {engine} has all nodes map one memory, and nodes may be on several hosts; start them all on \
+                 one host, or take another engine"
+            )));
+        }
+        if reason == choice::Reason::OneHost {
+            self.fallback_engine = Some(self.page_engine);
+            self.heap &= QUARTERS;
+        }
+        self.page_engine = engine;
+        Ok(())
+    }
+
     /// The address of node zero, where this one is to join it on another host.
     pub(crate) fn joins_elsewhere(&self) -> Option<IpAddr> {
         let zero = self.join.as_ref()?.parse::<SocketAddr>().ok()?.ip();
@@ -398,26 +456,34 @@ impl Config {
     /// # Errors
     /// Names the variable that makes no sense.
     pub fn from_env() -> Result<Config, ConfigError> {
-        Config::read(&|name| std::env::var(name).ok())
+        Config::of_variables(&|name| std::env::var(name).ok())
     }
 
-    fn read(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+    /// As [`Config::from_env`], from what `env` gives for each variable.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_variables(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
         let nodes = parse("COMEM_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?;
         // Who joins others without a word about how many there are would run alone.
         let beside_nodes = nodes.map(|_| ()).ok_or("a job of how many nodes? set COMEM_NODES too");
         let nodes = nodes.unwrap_or(1);
         let node = parse("COMEM_NODE", env, number(0..=nodes - 1, "a node's number"))?;
         let engine = parse("COMEM_ENGINE", env, engines)?;
+        // The interface of another system knows which protocol its programs are written for.
+        let usual = parse("COMEM_USUAL_ENGINE", env, engines)?;
+        let chooses_engine = engine.is_none();
         let detector = parse("COMEM_DETECTOR", env, detector)?;
         let inline = detector == Some(None);
         // Of the two engines that keep lines, `msi` is at home over every backbone.
-        let engine = engine.unwrap_or(if inline { (Engine::Msi, PageEngine::Msi) } else { Default::default() });
+        let engine = engine.unwrap_or(if inline { (Engine::Msi, PageEngine::Msi) } else { usual.unwrap_or_default() });
         if inline && !engine.1.keeps_lines() {
             parse("COMEM_DETECTOR", env, |_| {
                 Err::<(), _>(format!("the engine {} keeps pages; choose direct or msi with this detector", engine.1))
             })?;
         }
         let has_lines = inline || !engine.1.keeps_pages();
+        let has_quarters = has_lines || engine.1.has_one_copy();
         let threads = parse("COMEM_THREADS", env, number(1..=THREADS_MAX, "a number of threads"))?.unwrap_or(1);
         let heap = parse("COMEM_HEAP", env, heap_size)?.unwrap_or(HEAP_BYTES) as usize;
         let host_nodes = parse("COMEM_HOST_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(nodes);
@@ -430,6 +496,8 @@ impl Config {
             thread_slots: threads,
             engine: engine.0,
             page_engine: engine.1,
+            chooses_engine: chooses_engine && !has_lines,
+            fallback_engine: None,
             inline: has_lines,
             checks_code: inline,
             unit_bytes: parse("COMEM_UNIT_BYTES", env, unit_bytes)?.unwrap_or(LINE_BYTES),
@@ -438,7 +506,7 @@ impl Config {
             backbone: parse("COMEM_BACKBONE", env, |t| t.parse::<BackboneChoice>().map_err(|e| e.to_string()))?
                 .unwrap_or_default(),
             // Whole chunks in each half, or in each quarter.
-            heap: heap & if has_lines { !((1 << 23) - 1) } else { !((1 << 22) - 1) },
+            heap: heap & if has_quarters { QUARTERS } else { !((1 << 22) - 1) },
             cache: parse("COMEM_CACHE", env, cache_limit)?,
             diffs: parse("COMEM_DIFFS", env, size)?,
             write_detection: parse("COMEM_WRITE_DETECTION", env, switch)?.unwrap_or(true),
@@ -505,7 +573,7 @@ mod tests {
 
     fn read(pairs: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let pairs: Vec<(String, String)> = pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
-        Config::read(&move |name| pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()))
+        Config::of_variables(&move |name| pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()))
     }
 
     #[test]

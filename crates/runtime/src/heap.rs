@@ -430,7 +430,7 @@ impl Comem {
 
     /// The engine of shared memory that names none.
     pub fn page_engine(&self) -> PageEngine {
-        self.node.config.page_engine
+        self.node.page_engine()
     }
 
     /// Allocates shared memory, all zero; any thread of any node may, at any time. Other nodes use it once they have
@@ -572,6 +572,7 @@ impl Comem {
         }
         known.declare_read_only();
         self.shared()?.unmap_writable(&known);
+        self.shared()?.freeze_one_copy(&known.region);
         Ok(())
     }
 

@@ -9,8 +9,9 @@ use crate::Comem;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::node::Node;
-use crate::shared::Shared;
+use crate::shared::{Shared, Views};
 use crate::thread::Thread;
+use comem_memory::pages::OneCopy;
 use comem_memory::pages::fault::{Fault, Verdict};
 use comem_protocol::ids::{NodeId, Slot};
 use std::ops::Range;
@@ -98,7 +99,7 @@ impl Comem {
             // SAFETY: by this function's contract; a node is kept as long as its process.
             return shared.plain.as_ref().map_or(Ok(()), |plain| unsafe { plain.shrink_to(keep) }.map_err(kept));
         };
-        let detached = views.tracked.detach().and_then(|()| views.guarded.detach());
+        let detached = views.detach();
         let handed_on = detached.and_then(|()| comem_memory::pages::fault::install(|_| Verdict::NotOurs));
         if let Err(error) = handed_on {
             return Err(kept(error));
@@ -113,6 +114,11 @@ impl Comem {
             unsafe { views.peers.iter().filter_map(OnceLock::get).flatten().try_for_each(|peer| peer.memory.unmap()) };
         // SAFETY: as above.
         let shrunk = shrunk.and_then(|()| unsafe { views.tracked.shrink_to(keep) });
+        let shrunk = shrunk.and_then(|()| match &views.one_copy {
+            // SAFETY: as above.
+            Some(one_copy) => unsafe { one_copy.shrink_to(keep) },
+            None => Ok(()),
+        });
         // SAFETY: as above.
         shrunk.and_then(|()| unsafe { views.guarded.shrink_to(keep) }).map_err(kept)
     }
@@ -123,6 +129,12 @@ impl Comem {
     /// [`Comem::part`] was called, which kept exactly these pages, and nobody uses them any more.
     pub unsafe fn give_back(&self, part: Range<usize>) {
         let Some(shared) = self.node.shared() else { return };
+        let one_copy = shared.views.as_ref().and_then(|views| views.one_copy.as_ref());
+        if let Some(one_copy) = one_copy.filter(|memory| memory.contains(part.start)) {
+            // SAFETY: by this function's contract. Where the system refuses it, the addresses stay in use.
+            let _ = unsafe { one_copy.give_back(part) };
+            return;
+        }
         let arenas = shared.views.as_ref().map(|views| [&views.tracked, &views.guarded]);
         let arena = arenas.and_then(|arenas| arenas.into_iter().find(|arena| arena.contains(part.start)));
         // Where the system refuses it, the memory stays in use.
@@ -207,9 +219,27 @@ impl Node {
     }
 }
 
+impl Views {
+    /// From now on the heap is memory of this process alone, with what is here.
+    fn detach(&self) -> std::io::Result<()> {
+        self.tracked.detach()?;
+        self.guarded.detach()?;
+        self.one_copy.as_ref().map_or(Ok(()), OneCopy::detach)
+    }
+
+    /// The job has ended as it should. Nobody notices accesses to memory of one copy, so a process that goes on parts
+    /// from it at once: what it writes from now on concerns no other.
+    pub(crate) fn end_one_copy(&self) {
+        if let (Some(memory), Some(_)) = (&self.one_copy, host()) {
+            // Where that fails the memory stays shared with processes that are no nodes any more.
+            let _ = memory.detach();
+        }
+    }
+}
+
 impl Shared {
     /// From now on the heap is memory of this process alone, with what is here. False where it cannot be.
     pub(crate) fn keep_alone(&self) -> bool {
-        self.views.as_ref().is_none_or(|views| views.tracked.detach().is_ok() && views.guarded.detach().is_ok())
+        self.views.as_ref().is_none_or(|views| views.detach().is_ok())
     }
 }

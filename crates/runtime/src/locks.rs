@@ -19,6 +19,7 @@ pub(crate) use by_ucx::LockPlaces;
 use by_ucx::{FarTable, lost_locks_of};
 use comem_memory::pages::LockTable;
 use comem_net::{Backbone, Wait};
+use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::ids::{Channel, LockId, NodeId, Slot, manager_of};
 use comem_protocol::sync::one_sided::{Acquire, LockWord, Release, ReleaseStep, Reply, Step};
 use comem_protocol::time::{Span, Time};
@@ -51,8 +52,12 @@ impl Config {
     /// placed on their host, stay with tokens unless told otherwise. So do nodes that reach one another by UCX: where a
     /// processor carries its operations out, tokens cost less.
     pub(crate) fn locks_are_one_sided(&self) -> bool {
-        let is_known =
-            !self.page_engine.has_several_writers() && self.host_place.is_some() && crate::host::host().is_none();
+        self.locks_are_one_sided_under(self.page_engine)
+    }
+
+    /// As [`Config::locks_are_one_sided`], in a job whose engine of pages is this one.
+    pub(crate) fn locks_are_one_sided_under(&self, page_engine: PageEngine) -> bool {
+        let is_known = !page_engine.has_several_writers() && self.host_place.is_some() && crate::host::host().is_none();
         let by_memory = self.backbone.named() == Some(Backbone::Shm);
         let wanted = match self.locks {
             LockChoice::Tokens => false,

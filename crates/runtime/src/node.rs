@@ -46,6 +46,7 @@ use crate::shared::consistency::payload::PagePayload;
 use crate::thread::deal::DynamicLoops;
 use crate::watch::Watch;
 use comem_net::clock::Clock;
+use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
 use comem_protocol::node::startup::Startup;
 use comem_protocol::outbox::Outbox;
@@ -171,6 +172,11 @@ impl Node {
     /// The shared heap; `None` before it is made, and where it cannot be.
     pub(crate) fn shared(&self) -> Option<&Shared> {
         self.shared.get()
+    }
+
+    /// The engine of shared pages that name none, as start-up has settled it.
+    pub(crate) fn page_engine(&self) -> PageEngine {
+        self.shared().map_or(self.config.page_engine, |shared| shared.page_engine)
     }
 
     pub(crate) fn set_shared(&self, shared: Shared) {

@@ -49,7 +49,7 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     if let Some(how) = one_sided(node) {
         value["one_sided"] = json!(how);
     }
-    value["page_engine"] = json!(node.config.page_engine.name());
+    value["page_engine"] = json!(node.page_engine().name());
     value["detector"] = json!(detector(node));
     let signals = comem_memory::pages::fault::counts();
     value["pages"]["signals"] = json!(signals.ours);
@@ -87,13 +87,18 @@ fn sets(counts: &comem_net::selective::Counts) -> Value {
     })
 }
 
-/// How this node notices accesses to shared memory; `explicit` where it has none to notice, or objects alone.
+/// How this node notices accesses to shared memory; `explicit` where it has none to notice, or objects alone; `none`
+/// where there is one copy of all pages.
 fn detector(node: &Node) -> &'static str {
     if node.config.has_lines() {
         let is_checked = crate::inline::hazards::is_checked();
         return if is_checked { crate::config::INLINE } else { "explicit" };
     }
-    node.shared().and_then(|s| s.views.as_ref()).map_or("explicit", |v| v.detector.name())
+    match node.shared().and_then(|s| s.views.as_ref()) {
+        Some(views) if views.one_copy.is_some() && !node.shared().is_some_and(|s| s.table.has_watched()) => "none",
+        Some(views) => views.detector.name(),
+        None => "explicit",
+    }
 }
 
 /// Pages of a unit; 0 where it has bytes.
@@ -191,7 +196,7 @@ pub(crate) fn write_file(node: &Node, path: &str, stats: Value) -> Result<()> {
         "backbone": node.config.backbone_name(),
         "one_sided": one_sided(node),
         "detector": detector(node),
-        "page_engine": node.config.page_engine.name(),
+        "page_engine": node.page_engine().name(),
         "nodes": [stats],
         "totals": totals,
     });
@@ -259,7 +264,7 @@ pub(crate) fn print_waits(node: &Node, why: &str) {
 /// Says so when nothing has happened for a while although threads wait, and what may be the reason.
 pub(crate) fn print_hang(node: &Node) {
     print_waits(node, "no progress for ten seconds");
-    let relaxed = node.config.page_engine.has_several_writers();
+    let relaxed = node.page_engine().has_several_writers();
     let shares = node.nodes() > 1 && node.shared().is_some_and(|shared| !shared.table.all().is_empty());
     let name = node.name_of(node.me());
     // What another thread does on purpose: it need not write to memory for that.
@@ -299,7 +304,7 @@ pub(crate) fn print_hang(node: &Node) {
             "comem: {name}: whoever is missing computes for long, or spins on a plain variable, where under {} it never sees \
              what others write: let it synchronise (lock, flag, barrier), or start with --engine msi; no engine helps where \
              the variable is its node's own (malloc, a global): nobody else writes that one",
-            node.config.page_engine
+            node.page_engine()
         ));
     }
 }

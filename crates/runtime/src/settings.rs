@@ -2,7 +2,10 @@
 //! who set it would
 //! wonder why.
 
+use crate::config::Config;
 pub use crate::config::tuning;
+use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::coherence::pages::choice::Reason;
 
 /// What begins the names of all settings.
 const PREFIX: &str = "COMEM_";
@@ -50,6 +53,7 @@ pub const SETTINGS: [&str; 55] = [
     "COMEM_PORTS",
     "COMEM_PREFETCH",
     "COMEM_PROG_ID",
+    "COMEM_REHEARSE",
     "COMEM_REMOTE_COMEM",
     "COMEM_REMOTE_PYTHON",
     "COMEM_RENDEZVOUS",
@@ -68,7 +72,7 @@ pub const SETTINGS: [&str; 55] = [
 ];
 
 /// More of them, of names so near to others' that they are never suggested, and the names that launchers and nodes use.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 19] = [
     "COMEM_CLANG",
     "COMEM_COMMAND",
     "COMEM_CONTROL_FD",
@@ -84,10 +88,17 @@ const OTHERS: [&str; 18] = [
     "COMEM_NODE",
     "COMEM_PROGRAM",
     "COMEM_PYTHON",
+    "COMEM_USUAL_ENGINE",
     "COMEM_WRAP",
     "COMEM_WRITE_DETECTION",
     "COMEM_ZERO",
 ];
+
+/// The engine of pages that nodes with these variables take, and why; where the backbone is named, and as far as the
+/// launcher's part goes: the interface of another system may name another protocol. `None` where they make no sense.
+pub fn page_engine(read: &dyn Fn(&str) -> Option<String>) -> Option<(PageEngine, Reason)> {
+    Config::of_variables(read).ok().map(|config| config.chosen_engine())
+}
 
 /// The settings that these variables were probably meant to be: the name given, and the one that exists.
 pub fn misspelt(given: impl Iterator<Item = String>) -> Vec<(String, &'static str)> {

@@ -68,6 +68,9 @@ pub fn main(args: &CompareArgs) -> Outcome<i32> {
         lines.push(line);
     }
     crate::show(&show(&lines))?;
+    if let Some(finding) = finding(&lines) {
+        crate::say(format_args!("comem: {finding}"));
+    }
     let good = lines.iter().all(|line| matches!(line.verdict, Verdict::Ok(_)));
     Ok(if good { exit::SUCCESS } else { exit::DIFFERENCE })
 }
@@ -174,6 +177,23 @@ fn judge(reference: &Trial, list: Result<Vec<Trial>, String>) -> Verdict {
     }
 }
 
+/// What it means that a program is right where the hardware keeps one memory, and wrong where `hlrc` keeps copies.
+fn finding(lines: &[Line]) -> Option<String> {
+    let is_right = |engine: PageEngine| {
+        let mut of_engine = lines.iter().filter(|line| line.engine == engine.name()).peekable();
+        of_engine.peek()?;
+        Some(of_engine.all(|line| matches!(line.verdict, Verdict::Ok(_))))
+    };
+    let (one_copy, copies) = (PageEngine::Hardware, PageEngine::Hlrc);
+    (is_right(one_copy)? && !is_right(copies)?).then(|| {
+        format!(
+            "the program is right under {one_copy} alone, where a write is seen at once without a lock or barrier; under \
+             {copies}, as between hosts, a synchronisation is missing, or it uses the processor's atomics or spins on \
+             plain variables between nodes: docs/memory-model.md; comem run --rehearse runs it so on this host"
+        )
+    })
+}
+
 fn in_words(line: &Line) -> String {
     let detector = if line.detector.is_empty() { String::new() } else { format!(" with {}", line.detector) };
     let how = match &line.verdict {
@@ -218,6 +238,21 @@ mod tests {
         let times = [3.0, 1.0, 2.0, 9.0].map(|s| trial(&format!("time_s={s}")));
         assert_eq!(median(&times).seconds(), 2.0);
         assert_eq!(median(&times[..1]).seconds(), 3.0);
+    }
+
+    #[test]
+    fn a_program_that_is_right_under_the_hardware_alone_is_found() {
+        let reference = trial("sum=4");
+        let line = |engine: &str, output: &str| {
+            let verdict = judge(&reference, Ok(vec![trial(output)]));
+            Line { engine: engine.to_string(), detector: String::new(), verdict }
+        };
+        let found = |outputs: [(&str, &str); 2]| finding(&outputs.map(|(engine, output)| line(engine, output)));
+        let text = found([("hardware", "sum=4"), ("hlrc", "sum=3")]).expect("it lacks a barrier");
+        assert!(text.contains("right under hardware alone") && text.contains("--rehearse"), "{text}");
+        assert_eq!(found([("hardware", "sum=4"), ("hlrc", "sum=4")]), None);
+        assert_eq!(found([("hardware", "sum=3"), ("hlrc", "sum=3")]), None, "it is wrong everywhere");
+        assert_eq!(found([("hardware", "sum=4"), ("scope", "sum=3")]), None, "scope promises less");
     }
 
     #[test]

@@ -156,10 +156,7 @@ impl Arena {
     /// of it.
     pub fn is_mapped(&self, pages: &Range<u32>) -> bool {
         let (start, count) = (self.base() + pages.start as usize * PAGE_BYTES, pages.len());
-        let mut residence = vec![0_u8; count];
-        // SAFETY: asks about addresses, and the answer has room for a byte a page.
-        let asked = unsafe { libc::mincore(start as *mut libc::c_void, count * PAGE_BYTES, residence.as_mut_ptr()) };
-        asked == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM)
+        sys::is_mapped(start, count * PAGE_BYTES)
     }
 
     /// How many pages there are.

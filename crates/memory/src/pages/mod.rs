@@ -19,6 +19,7 @@ mod arrival_table;
 pub mod fault;
 mod futex;
 mod lock_table;
+mod one_copy;
 pub(crate) mod peer;
 mod probe;
 mod restorer;
@@ -33,6 +34,7 @@ mod written;
 pub use arena::{Arena, TooManyRanges, map_count_limit};
 pub use arrival_table::ArrivalTable;
 pub use lock_table::LockTable;
+pub use one_copy::{OneCopy, OneCopyFile};
 pub use peer::PeerView;
 pub use shared_directory::{SharedDirectory, TOKEN_NOTICES_MAX};
 

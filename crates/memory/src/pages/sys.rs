@@ -516,6 +516,14 @@ pub fn file_bytes(file: BorrowedFd<'_>) -> u64 {
     }
 }
 
+/// Whether something is mapped at all of these addresses, which begin and end with a page.
+pub fn is_mapped(start: usize, bytes: usize) -> bool {
+    let mut residence = vec![0_u8; bytes / super::PAGE_BYTES];
+    // SAFETY: asks about addresses, and the answer has room for a byte a page.
+    let asked = unsafe { libc::mincore(start as *mut libc::c_void, bytes, residence.as_mut_ptr()) };
+    asked == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM)
+}
+
 /// A mapping of a file or, without one, of nothing; unmapped when dropped.
 #[derive(Debug)]
 pub struct View {
@@ -541,6 +549,20 @@ impl View {
         if base.is_some_and(|base| base != view.start) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "mmap: something is mapped at this address"));
         }
+        view.wish();
+        Ok(view)
+    }
+
+    /// Maps `bytes` bytes of `file` from `offset` on, anywhere, to read and write.
+    pub fn of_part(file: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<View> {
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let (hint, fd, offset) = (std::ptr::null_mut(), file.as_raw_fd(), offset as libc::off_t);
+        // SAFETY: without MAP_FIXED the kernel touches no mapping that exists.
+        let start = unsafe { libc::mmap(hint, bytes, BOTH, flags, fd, offset) };
+        if start == libc::MAP_FAILED {
+            return Err(failed("mmap"));
+        }
+        let view = View { start: start.expose_provenance(), bytes };
         view.wish();
         Ok(view)
     }

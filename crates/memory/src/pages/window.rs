@@ -170,6 +170,17 @@ thread_local! {
     static COPY: Cell<*mut libc::c_void> = const { Cell::new(libc::MAP_FAILED) };
 }
 
+/// The program sees memory of this file at `view`, and the same memory where `service` begins: a child made by `fork`
+/// has it as it was then, as its own.
+pub(super) fn show_to_children(view: Range<usize>, file: libc::c_int, offset: usize, service: usize) {
+    remember_for_children(Childs { view, file, offset, service });
+}
+
+/// The process has such memory no more, or has it for itself.
+pub(super) fn show_no_more() {
+    CHILDS.store(std::ptr::null_mut(), Ordering::Release);
+}
+
 fn remember_for_children(childs: Childs) {
     // Few bytes, once in a process's life; a fork in another thread may be reading an older one.
     CHILDS.store(Box::into_raw(Box::new(childs)), Ordering::Release);

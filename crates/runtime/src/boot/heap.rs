@@ -1,18 +1,24 @@
 //! The shared heap at start-up.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::shared::heap::address_space;
-use crate::shared::{Place, Shared, fault, hooks};
+use crate::shared::{Place, Shared, fault, hooks, parts_of, place_of};
 use crate::thread::Thread;
 use comem_memory::lines::barrier;
-use comem_memory::pages::Detector;
+use comem_memory::pages::{Detector, OneCopy, OneCopyFile};
+use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::coherence::pages::region::Part;
+use comem_protocol::ids::NodeId;
 use comem_protocol::wire::message::Collective;
+use std::io;
 use std::sync::Arc;
 
 /// Agrees with the other nodes on where the shared heap lies, and makes it. Where that cannot be, the program runs
 /// without: only allocating fails.
-pub(super) fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
+pub(super) fn make_heap(node: &Arc<Node>, main: &Thread, job: u64) -> Result<()> {
+    // Node 0 has it before the others look for it, which they do when they have agreed.
+    let file = one_copy_file(node, job);
     let detector = address_space::choose_detector(&node.config);
     let units_stay = !detector.as_ref().is_ok_and(|chosen| *chosen == Detector::Mprotect);
     let mut offers = address_space::offers(node.config.heap).to_vec();
@@ -36,8 +42,12 @@ pub(super) fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
         }
         return Ok(());
     };
+    let (page_engine, one_copy) = match file {
+        None => (node.config.page_engine, None),
+        Some(file) => map_one_copy(node, main, (job, base), file)?,
+    };
     let made = detector.and_then(|detector| {
-        let place = Place { base, detector, units_may_differ, has_barrier };
+        let place = Place { base, detector, units_may_differ, has_barrier, one_copy, page_engine };
         Shared::new(&node.config, node.me(), node.nodes(), Some(place))
     });
     match made {
@@ -55,5 +65,57 @@ pub(super) fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
             crate::error::say(format_args!("comem: {}: there is no shared heap: {error}", node.name_of(node.me())));
             Ok(())
         }
+    }
+}
+
+/// Where the memory lies that all nodes map, from the heap's beginning, and its bytes.
+fn place_of_one_copy(node: &Node) -> (usize, usize) {
+    place_of(parts_of(&node.config, node.config.page_engine), 0, Part::OneCopy)
+}
+
+/// The memory that all nodes are to map, at node 0, which makes it; the others find it later. `None` in a job without.
+fn one_copy_file(node: &Node, job: u64) -> Option<io::Result<Option<OneCopyFile>>> {
+    let (_, bytes) = place_of_one_copy(node);
+    let makes = node.me() == NodeId(0);
+    let wanted = node.config.page_engine.has_one_copy();
+    wanted.then(|| makes.then(|| OneCopyFile::new(job, bytes)).transpose())
+}
+
+/// Maps the memory that all nodes are to map. Where one of them cannot, all take the engine that keeps copies, unless
+/// the user has named this one.
+fn map_one_copy(
+    node: &Node,
+    main: &Thread,
+    (job, base): (u64, usize),
+    file: io::Result<Option<OneCopyFile>>,
+) -> Result<(PageEngine, Option<OneCopy>)> {
+    let (offset, bytes) = place_of_one_copy(node);
+    let (_, pid) = node.wire.member(NodeId(0)).unwrap_or_default();
+    let found = |file: Option<OneCopyFile>| file.map_or_else(|| OneCopyFile::of(pid, job, bytes), Ok);
+    let mapped = file.and_then(found).and_then(|file| file.map(base + offset));
+    let reached = i64::from(mapped.is_ok());
+    // The least of all.
+    let all = main.collective(Collective::PLACE, &reached.to_be_bytes(), |result| result.to_vec())?;
+    let everybody = all == 1_i64.to_be_bytes();
+    let engine = node.config.page_engine;
+    match (mapped, node.config.fallback_engine) {
+        (Ok(memory), _) if everybody => Ok((engine, Some(memory))),
+        (mapped, Some(instead)) => {
+            // Whoever knows the reason says it, and where that is some other node, that one does.
+            if let Err(why) = mapped {
+                crate::error::say(format_args!(
+                    "comem: {}: nodes cannot map one memory here: {why}; pages are kept coherent by {instead}, which is \
+                     slower (--engine {instead} takes it without asking)",
+                    node.name_of(node.me())
+                ));
+            }
+            Ok((instead, None))
+        }
+        (Err(why), None) => Err(Error::Start(format!(
+            "the engine {engine} has all nodes map one memory, and this node cannot: {why}; take another engine"
+        ))),
+        (Ok(_), None) => Err(Error::Start(format!(
+            "the engine {engine} has all nodes map one memory, and another node cannot; take another engine"
+        ))),
     }
 }

@@ -206,7 +206,7 @@ impl Node {
     pub(crate) fn meet_line_peers(&self) -> Result<()> {
         let Some(views) = self.shared().and_then(|shared| shared.views.as_ref()) else { return Ok(()) };
         let Some(lines) = &views.lines else { return Ok(()) };
-        let is_asked_for = self.config.page_engine.is_one_sided();
+        let is_asked_for = self.page_engine().is_one_sided();
         if self.config.uses_ucx() {
             return Ok(());
         }

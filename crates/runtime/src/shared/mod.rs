@@ -8,6 +8,7 @@
 //! | [`consistency`] | the effects of the page logic in `protocol` at releases and acquires; what other nodes ask |
 //! | [`one_sided`] | pages, diffs and atomic operations in another node's memory without its part |
 //! | [`memory`] | what the protocol's steps do to real memory: views, twins, diffs |
+//! | [`one_copy`] | memory that all nodes map, and no protocol keeps coherent |
 //! | [`hooks`] | system calls on shared buffers: the wrapper library's way in |
 //!
 //! A job of one node has no detector and no faults: its heap is plain memory.
@@ -18,6 +19,7 @@ pub(crate) mod fault;
 pub(crate) mod heap;
 pub(crate) mod hooks;
 pub(crate) mod memory;
+pub(crate) mod one_copy;
 pub(crate) mod one_sided;
 
 use crate::capacity::memory_free_bytes;
@@ -27,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::mutex::Mutex;
 use comem_memory::lines::Lines;
 use comem_memory::mapping::Mapping;
-use comem_memory::pages::{Arena, Detector, PeerView, SharedDirectory, Tracking};
+use comem_memory::pages::{Arena, Detector, OneCopy, PeerView, SharedDirectory, Tracking};
 use comem_memory::twins::Twins;
 use comem_net::Backbone;
 use comem_protocol::coherence::pages::home_queue::HomeQueue;
@@ -60,6 +62,8 @@ pub(crate) struct Views {
     pub(crate) guarded: Arena,
     /// Memory whose accesses the program checks itself, in jobs that have such memory.
     pub(crate) lines: Option<Lines>,
+    /// Memory of which there is one copy, which all nodes map, in jobs that have such memory.
+    pub(crate) one_copy: Option<OneCopy>,
     /// The same of the other nodes, where their memory can be reached without them.
     pub(crate) line_peers: OnceLock<LinePeers>,
     pub(crate) detector: Detector,
@@ -86,6 +90,10 @@ pub(crate) struct Place {
     pub(crate) units_may_differ: bool,
     /// Whether all nodes have barriers on one another's threads.
     pub(crate) has_barrier: bool,
+    /// Memory that all nodes have mapped.
+    pub(crate) one_copy: Option<OneCopy>,
+    /// The job's engine of pages, as all have settled it.
+    pub(crate) page_engine: PageEngine,
 }
 
 /// The heap of a node.
@@ -96,7 +104,8 @@ pub(crate) struct Shared {
     pub(crate) base: usize,
     pub(crate) bytes: usize,
     /// The job's engine for pages.
-    page_engine: PageEngine,
+    pub(crate) page_engine: PageEngine,
+    parts: Parts,
     /// Whether any node changes permissions by `mprotect`, and so may come to use larger units than others.
     pub(crate) units_may_differ: bool,
     /// None in a job of one node.
@@ -174,6 +183,8 @@ impl Shared {
     pub(crate) fn new(config: &Config, me: NodeId, nodes: usize, place: Option<Place>) -> Result<Shared> {
         let bytes = config.heap;
         let units_may_differ = place.as_ref().is_some_and(|place| place.units_may_differ);
+        let page_engine = place.as_ref().map_or(config.page_engine, |place| place.page_engine);
+        let parts = parts_of(config, page_engine);
         let (views, plain, base) = match place {
             None => {
                 let plain = Mapping::near(heap::address_space::FIRST, bytes)
@@ -182,7 +193,10 @@ impl Shared {
                 let base = plain.start().addr();
                 (None, Some(plain), base)
             }
-            Some(place) => (Some(Views::new(config, &place, nodes)?), None, place.base),
+            Some(place) => {
+                let base = place.base;
+                (Some(Views::new(config, parts, place, nodes)?), None, base)
+            }
         };
         let (twins, tuning) = (Twins::new(), config.tuning);
         Ok(Shared {
@@ -191,17 +205,18 @@ impl Shared {
             nodes,
             base,
             bytes,
-            page_engine: config.page_engine,
+            page_engine,
+            parts,
             units_may_differ,
             views,
             plain,
             globals: OnceLock::new(),
             table: Table::new(me, nodes, config, twins.clone()),
             twins,
-            allocator: Mutex::new(Allocator::new(me, nodes, parts_of(config))),
+            allocator: Mutex::new(Allocator::new(me, nodes, parts)),
             packed: Mutex::default(),
             packed_calls: AtomicBool::new(false),
-            intervals: Mutex::new(IntervalState::new(me, config.page_engine)),
+            intervals: Mutex::new(IntervalState::new(me, page_engine)),
             needs: Mutex::default(),
             kept_diffs: consistency::kept_diffs::KeptDiffs::new(
                 config.diffs.unwrap_or_else(|| cache_pages(config) * PAGE_BYTES as u64 / tuning.cache.kept_diffs_part),
@@ -273,26 +288,28 @@ impl Shared {
         if let Some(plain) = &self.plain {
             plain.dump(region.first as usize * PAGE_BYTES, region.pages as usize * PAGE_BYTES, true);
         }
-        self.table.add(region);
+        if let Some(known) = self.table.add(region) {
+            self.open_one_copy(&known.region);
+        }
     }
 
-    /// The first page of the guarded half.
+    /// The first page of the guarded part.
     pub(crate) fn guarded_from(&self) -> PageNo {
-        (self.bytes / PAGE_BYTES / 2) as PageNo
+        self.parts.pages(Part::Guarded).start as PageNo
     }
 }
 
 impl Views {
-    fn new(config: &Config, place: &Place, nodes: usize) -> Result<Views> {
-        let Place { base, detector, has_barrier, .. } = *place;
+    fn new(config: &Config, parts: Parts, place: Place, nodes: usize) -> Result<Views> {
+        let Place { base, detector, has_barrier, one_copy, .. } = place;
         let arena = |part, tracking| {
-            let (at, bytes) = place_of(config, base, part);
+            let (at, bytes) = place_of(parts, base, part);
             let made = Arena::new(at, bytes, tracking, detector);
             made.map_err(Error::system(format!("cannot reserve the shared heap at {at:#x} with detector {detector}")))
         };
         let tracked = arena(Part::Tracked, Tracking::Tracked)?;
         let guarded = arena(Part::Guarded, Tracking::Guarded)?;
-        let (at, line_bytes) = place_of(config, base, Part::Lines);
+        let (at, line_bytes) = place_of(parts, base, Part::Lines);
         let make_lines = || crate::inline::make_lines(at, line_bytes, nodes, has_barrier);
         let lines = config.has_lines().then(make_lines).transpose()?;
         let peers = (0..nodes).map(|_| OnceLock::new()).collect();
@@ -301,18 +318,23 @@ impl Views {
         let one_sided = !own_bytes && tracked.notes_writes();
         let directory = one_sided.then(|| SharedDirectory::new(tracked.pages()).ok()).flatten();
         let line_peers = OnceLock::new();
-        Ok(Views { tracked, guarded, lines, line_peers, detector, directory, own_bytes, peers })
+        Ok(Views { tracked, guarded, lines, one_copy, line_peers, detector, directory, own_bytes, peers })
     }
 }
 
-/// The parts of the job's heap.
-fn parts_of(config: &Config) -> Parts {
-    Parts::new((config.heap / PAGE_BYTES) as u64, config.has_lines())
+/// The parts of the job's heap under this engine of pages.
+pub(crate) fn parts_of(config: &Config, page_engine: PageEngine) -> Parts {
+    let more = match () {
+        () if config.has_lines() => Some(Part::Lines),
+        () if page_engine.has_one_copy() => Some(Part::OneCopy),
+        () => None,
+    };
+    Parts::new((config.heap / PAGE_BYTES) as u64, more)
 }
 
 /// Where a part of the heap lies that begins at `base`, and its bytes.
-fn place_of(config: &Config, base: usize, part: Part) -> (usize, usize) {
-    let Range { start, end } = parts_of(config).pages(part);
+pub(crate) fn place_of(parts: Parts, base: usize, part: Part) -> (usize, usize) {
+    let Range { start, end } = parts.pages(part);
     (base + start as usize * PAGE_BYTES, (end - start) as usize * PAGE_BYTES)
 }
 

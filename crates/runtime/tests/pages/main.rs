@@ -14,6 +14,7 @@
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
 //! | [`msi_pages`] | pages under `msi`: accesses across two, very many, freed ones |
 //! | [`names`] | a million names of locks |
+//! | [`one_copy`] | memory that all nodes map: the engine `hardware` |
 //! | [`notices`] | more notices than fit the datagrams of a message |
 //! | [`refetch_all`] | the example of an engine: what it costs, and the suite under it |
 //! | [`wrong`] | programs that do what they must not |
@@ -36,6 +37,7 @@ mod matrix;
 mod msi_pages;
 mod names;
 mod notices;
+mod one_copy;
 mod order;
 mod pages;
 #[cfg(debug_assertions)]
@@ -84,6 +86,7 @@ fn node() {
         regions::play,
         msi_pages::play,
         refetch_all::play,
+        one_copy::play,
         #[cfg(debug_assertions)]
         paths::play,
     ];

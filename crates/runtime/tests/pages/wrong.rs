@@ -454,7 +454,7 @@ fn handler(comem: &Comem, role: &str) {
 type End = (Option<i32>, Option<i32>);
 
 /// How each node ended.
-fn ends(role: &str, settings: &[(&str, &str)]) -> (Vec<End>, Outcome) {
+pub fn ends(role: &str, settings: &[(&str, &str)]) -> (Vec<End>, Outcome) {
     let mut cluster = start(role, 2, settings, &[]);
     cluster.tells_ends = true;
     let mut outcome = (Default::default(), Default::default());
@@ -468,7 +468,7 @@ fn ends(role: &str, settings: &[(&str, &str)]) -> (Vec<End>, Outcome) {
 
 /// Node 1 dies of a signal, after it said something; node 0 ends because of that.
 #[track_caller]
-fn dies(role: &str, settings: &[(&str, &str)], signal: i32, part: &str) -> Outcome {
+pub fn dies(role: &str, settings: &[(&str, &str)], signal: i32, part: &str) -> Outcome {
     let (ends, outcome) = ends(role, settings);
     assert_eq!(ends, [(Some(4), None), (None, Some(signal))], "{role} {settings:?}: {outcome:#?}");
     assert!(outcome.errors[1].contains(part), "{role} {settings:?}: {:?}", outcome.errors[1]);

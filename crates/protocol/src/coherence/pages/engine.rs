@@ -32,6 +32,8 @@ pub enum PageEngine {
     /// Scope consistency without homes: as `lrc`, and diffs are asked of sets of nodes and told to sets
     /// ([`multicast`](super::multicast)).
     Multicast,
+    /// One memory that the nodes of a host all map: the processors keep it coherent, and no protocol does.
+    Hardware,
 }
 
 /// What an engine is.
@@ -47,7 +49,7 @@ pub struct Properties {
     pub is_for_jobs: bool,
     /// How many nodes may write to a unit at a time.
     pub writers: Writers,
-    /// Whether it keeps memory that a detector of pages watches.
+    /// Whether it keeps pages, and not lines alone.
     pub keeps_pages: bool,
     /// How it keeps memory whose accesses the program checks itself, if it does.
     pub lines: Option<Lines>,
@@ -60,6 +62,8 @@ pub enum Writers {
     One,
     /// Several. Releases and acquires carry write notices, and diffs go to the homes.
     Several(SeveralWriters),
+    /// Any number, of the one copy that there is. Nothing is noticed, and synchronisation carries nothing.
+    OfOneCopy,
 }
 
 /// What distinguishes engines with several writers.
@@ -168,9 +172,19 @@ const MULTICAST: Properties = Properties {
     lines: None,
 };
 
+const HARDWARE: Properties = Properties {
+    name: "hardware",
+    number: 7,
+    is_listed: true,
+    is_for_jobs: true,
+    writers: Writers::OfOneCopy,
+    keeps_pages: true,
+    lines: None,
+};
+
 impl PageEngine {
     /// Every engine, in the order in which they are named.
-    pub const ALL: [PageEngine; 7] = [
+    pub const ALL: [PageEngine; 8] = [
         PageEngine::Hlrc,
         PageEngine::Scope,
         PageEngine::Lrc,
@@ -178,6 +192,7 @@ impl PageEngine {
         PageEngine::Direct,
         PageEngine::RefetchAll,
         PageEngine::Multicast,
+        PageEngine::Hardware,
     ];
 
     /// What the engine is.
@@ -190,6 +205,7 @@ impl PageEngine {
             PageEngine::RefetchAll => &refetch_all::PROPERTIES,
             PageEngine::Lrc => &LRC,
             PageEngine::Multicast => &MULTICAST,
+            PageEngine::Hardware => &HARDWARE,
         }
     }
 
@@ -220,7 +236,7 @@ impl PageEngine {
 
     const fn several_writers(self) -> Option<&'static SeveralWriters> {
         match &self.properties().writers {
-            Writers::One => None,
+            Writers::One | Writers::OfOneCopy => None,
             Writers::Several(several) => Some(several),
         }
     }
@@ -250,7 +266,12 @@ impl PageEngine {
         self.several_writers()?.at_acquire
     }
 
-    /// Whether it keeps memory that a detector of pages watches.
+    /// Whether there is one copy of each page, which all nodes map: no access is noticed.
+    pub const fn has_one_copy(self) -> bool {
+        matches!(self.properties().writers, Writers::OfOneCopy)
+    }
+
+    /// Whether it keeps pages, and not lines alone.
     pub const fn keeps_pages(self) -> bool {
         self.properties().keeps_pages
     }
@@ -352,7 +373,7 @@ mod tests {
     #[test]
     fn what_users_are_told_names_the_engines_for_them_and_no_example() {
         let text = "hlcr".parse::<PageEngine>().unwrap_err().to_string();
-        assert_eq!(names_of_pages("or"), "hlrc, scope, lrc or msi");
-        assert!(text.ends_with("for pages are hlrc, scope, lrc and msi, and for lines direct and msi"), "{text}");
+        assert_eq!(names_of_pages("or"), "hlrc, scope, lrc, msi or hardware");
+        assert!(text.ends_with("for pages are hlrc, scope, lrc, msi and hardware, and for lines direct and msi"), "{text}");
     }
 }

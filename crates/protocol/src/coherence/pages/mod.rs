@@ -53,6 +53,7 @@
 //! homes may migrate. What a node in a later epoch asks is answered when the asked node has come as far.
 
 pub mod atomic;
+pub mod choice;
 pub mod engine;
 pub mod fetch_batch;
 pub mod home_queue;

@@ -47,17 +47,20 @@ pub enum Part {
     Guarded,
     /// Memory whose accesses the program checks itself.
     Lines,
+    /// Pages of which there is one copy, which all nodes map.
+    OneCopy,
 }
 
 impl Part {
-    /// All of them, in the order of their addresses.
-    pub const ALL: [Part; 3] = [Part::Tracked, Part::Guarded, Part::Lines];
+    /// All of them.
+    pub const ALL: [Part; 4] = [Part::Tracked, Part::Guarded, Part::Lines, Part::OneCopy];
 
     /// The part in which a region under this engine lies, with units of this kind.
     pub fn of(engine: PageEngine, unit: Unit) -> Part {
         match unit {
             Unit::Bytes(_) => Part::Lines,
             Unit::Pages(_) if engine.has_several_writers() => Part::Tracked,
+            Unit::Pages(_) if engine.has_one_copy() => Part::OneCopy,
             Unit::Pages(_) => Part::Guarded,
         }
     }

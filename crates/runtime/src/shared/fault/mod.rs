@@ -144,6 +144,9 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
         return verdict;
     }
     let Some(page) = shared.page_of(fault.address) else { return Verdict::NotOurs };
+    if let Some(verdict) = shared.one_copy_fault(node, fault, page) {
+        return verdict;
+    }
     let access = match fault.access {
         fault::Access::Write => Access::Write,
         _ => Access::Read,
@@ -560,8 +563,11 @@ impl Thread {
             }
             let nobodys = |what: &str| Error::NotAllocated { address: at, sentence: format!("{at:#x} is {what}") };
             let page = shared.page_of(at).ok_or_else(|| nobodys("not in the shared heap"))?;
-            if shared.table.find(page).is_none_or(|known| known.is_freed()) {
-                return Err(nobodys("in no allocation of the shared heap"));
+            let known = shared.table.find(page).filter(|known| !known.is_freed());
+            let Some(known) = known else { return Err(nobodys("in no allocation of the shared heap")) };
+            if known.region.engine.has_one_copy() {
+                at = shared.address_of(known.region.range().end - 1) + PAGE_BYTES;
+                continue;
             }
             let byte = at as *mut u8;
             // SAFETY: the address is in an allocation; the access faults the page in, and an exchange of a byte for

@@ -143,6 +143,8 @@ impl Shared {
         // Nodes that had not freed them yet may have put bytes into the memory of those that had.
         if part == Part::Lines {
             self.close_lines(&pages);
+        } else if part == Part::OneCopy {
+            self.discard_one_copy(&pages);
         } else if let Some(views) = &self.views
             && part == Part::Guarded
         {

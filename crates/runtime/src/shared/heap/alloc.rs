@@ -116,8 +116,8 @@ pub(crate) struct Allocator {
     me: NodeId,
     layout: HeapLayout,
     /// This node's slices and the common ones, of each part.
-    own: [ExtentAllocator; 3],
-    common: [ExtentAllocator; 3],
+    own: [ExtentAllocator; Part::ALL.len()],
+    common: [ExtentAllocator; Part::ALL.len()],
     small: BTreeMap<Kind, Class>,
     /// Small blocks in use, by address, with their kinds.
     blocks: BTreeMap<usize, Kind>,
@@ -200,6 +200,7 @@ fn no_room(shared: &Shared, bytes: usize, of: Part, owner: Option<NodeId>) -> Er
         Part::Tracked => "pages under hlrc and scope",
         Part::Guarded => "pages under msi",
         Part::Lines => "memory whose accesses are checked in line",
+        Part::OneCopy => "pages under hardware",
     };
     let several = shared.nodes > 1;
     let mut help =
@@ -232,11 +233,19 @@ fn shape(bytes: usize, unit: Unit, alignment: usize) -> Option<(u64, u64)> {
 /// The diffs of a unit that stay with their writers are at most so many times as long as the unit.
 const KEPT_DIFF_GROWTH: usize = 4;
 
-/// The engine of a region, and its unit if it lies in lines memory.
-fn engine_of(config: &Config, options: &RegionOptions) -> Result<(PageEngine, Option<Unit>)> {
+/// The engine of a region in a job with this engine of pages, and its unit if it lies in lines memory.
+fn engine_of(config: &Config, page_engine: PageEngine, options: &RegionOptions) -> Result<(PageEngine, Option<Unit>)> {
     let wrong = |what: String| Err(Error::Argument(what));
     let named = options.engine.filter(|_| !config.force_engine);
-    let engine = named.unwrap_or(config.page_engine);
+    // A job of one node has one copy of everything.
+    let named = named.filter(|named| config.nodes > 1 || !named.has_one_copy());
+    let engine = named.unwrap_or(page_engine);
+    if engine.has_one_copy() && !page_engine.has_one_copy() {
+        return wrong(format!(
+            "memory under {engine}, in a job whose nodes map no memory in common; start it on one host with \
+             --engine {engine}"
+        ));
+    }
     if !engine.properties().is_for_jobs {
         return wrong(UnknownPageEngine(engine.name().to_string()).to_string());
     }
@@ -331,7 +340,8 @@ impl Thread {
         {
             return wrong(format!("there is no {node}; the job has {} nodes", self.home().nodes()));
         }
-        let (engine, by_lines) = engine_of(&self.home().config, options)?;
+        let page_engine = self.home().page_engine();
+        let (engine, by_lines) = engine_of(&self.home().config, page_engine, options)?;
         // A writer's answer has more than a unit's bytes, where those beside each other were written at several times.
         let fits = (fits / KEPT_DIFF_GROWTH).max(1);
         if engine.keeps_diffs() && self.home().nodes() > 1 && unit as usize > fits {
@@ -348,6 +358,7 @@ impl Thread {
             ));
         }
         if !engine.has_several_writers()
+            && !engine.has_one_copy()
             && by_lines.is_none()
             && unit > crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX
         {
@@ -643,6 +654,7 @@ impl NodePages<'_> {
         let untold = known.region.owner.is_some() && known.has_flushed();
         match known.region.part() {
             Part::Lines => shared.close_lines(&range),
+            Part::OneCopy => shared.free_one_copy(&known.region),
             Part::Guarded => {
                 let from = shared.guarded_from();
                 shared.forget_units(known);
@@ -665,7 +677,7 @@ mod tests {
     const GIB: u64 = (1 << 30) / PAGE_BYTES as u64;
 
     fn allocator(me: u16) -> Allocator {
-        Allocator::new(NodeId(me), 64, Parts::new(16 << 10 << 30 >> PAGE_BYTES.ilog2(), false))
+        Allocator::new(NodeId(me), 64, Parts::new(16 << 10 << 30 >> PAGE_BYTES.ilog2(), None))
     }
 
     #[test]
@@ -691,7 +703,9 @@ mod tests {
     fn an_engine_that_no_job_may_have_yet_is_refused_as_an_unknown_one() {
         let config = Config::from_env().expect("no settings");
         for engine in PageEngine::ALL.into_iter().filter(|engine| engine.keeps_pages()) {
-            let found = engine_of(&config, &RegionOptions { engine: Some(engine), ..RegionOptions::default() });
+            let config = Config { nodes: 2, ..config.clone() };
+            let job = if engine.has_one_copy() { engine } else { PageEngine::Hlrc };
+            let found = engine_of(&config, job, &RegionOptions { engine: Some(engine), ..RegionOptions::default() });
             match engine.properties().is_for_jobs {
                 true => assert_eq!(found.expect("jobs may have it").0, engine),
                 false => {
@@ -704,10 +718,11 @@ mod tests {
 
     #[test]
     fn a_node_tells_of_what_it_can_have_and_of_nothing_else() {
-        let allocator = allocator(3);
         let teller = NodeId(5);
         for engine in PageEngine::for_jobs().filter(|engine| engine.keeps_pages()) {
             let part = Part::of(engine, Unit::Pages(1));
+            let more = engine.has_one_copy().then_some(Part::OneCopy);
+            let allocator = Allocator::new(NodeId(3), 64, Parts::new(16 << 10 << 30 >> PAGE_BYTES.ilog2(), more));
             let another = if part == Part::Tracked { Part::Guarded } else { Part::Tracked };
             let [own, other, common] =
                 [Some(teller), Some(NodeId(6)), None].map(|of| allocator.layout.stretch(part, of));
@@ -737,7 +752,7 @@ mod tests {
                 assert_eq!([placed(63), placed(64)], [true, false]);
             }
             let large = Region { unit: Unit::Pages(256), ..region(own.start, 512) };
-            assert_eq!(told(&large), engine.has_several_writers());
+            assert_eq!(told(&large), part != Part::Guarded);
         }
     }
 }

@@ -153,16 +153,29 @@ impl Thread {
             ..RegionOptions::default()
         };
         let address = self.allocate_common(shared, program.len(), &options)?;
-        let place = shared.page_of(address).and_then(|page| Some((page, arena_of(shared, page)?)));
-        let (first, (arena, in_arena)) = place.ok_or_else(|| Error::NoHeap("there is no shared heap".to_string()))?;
-        if shared.me == NodeId(0) {
-            // SAFETY: the region is that long, and nobody else has heard of it; the rest is this function's contract.
-            unsafe { copy_in(&program, arena.service().add(in_arena as usize * PAGE_BYTES)) };
-        }
         let pages = (program.len() / PAGE_BYTES) as PageNo;
-        // SAFETY: by this function's contract; node 0's bytes are in the service view, and those of the others do not
-        // count.
-        let opened = unsafe { arena.open_window(in_arena..in_arena + pages, program.start) };
+        let no_heap = || Error::NoHeap("there is no shared heap".to_string());
+        let first = shared.page_of(address).ok_or_else(no_heap)?;
+        let is_first = shared.me == NodeId(0);
+        let opened = if let Some((memory, within)) = shared.one_copy(&(first..first + pages)) {
+            if is_first {
+                // SAFETY: the region is that long, and nobody else uses it yet; the rest is this function's contract.
+                unsafe { copy_in(&program, std::ptr::with_exposed_provenance_mut(address)) };
+            }
+            // SAFETY: by this function's contract; the memory holds node 0's bytes when the call ends, and those of the
+            // others do not count.
+            unsafe { memory.show_at(&within, program.start) }
+        } else {
+            let (arena, in_arena) = arena_of(shared, first).ok_or_else(no_heap)?;
+            if is_first {
+                // SAFETY: the region is that long, and nobody else has heard of it; the rest is this function's
+                // contract.
+                unsafe { copy_in(&program, arena.service().add(in_arena as usize * PAGE_BYTES)) };
+            }
+            // SAFETY: by this function's contract; node 0's bytes are in the service view, and those of the others do
+            // not count.
+            unsafe { arena.open_window(in_arena..in_arena + pages, program.start) }
+        };
         opened.map_err(Error::system("cannot share the program's globals"))?;
         let _ = shared.globals.set(Globals { pages: first..first + pages, start: program.start });
         hooks::tell_range(program);
@@ -207,7 +220,12 @@ impl Shared {
     /// The job is over: the program has its global variables for itself again.
     pub(crate) fn give_globals_back(&self) {
         let Some(globals) = self.globals.get() else { return };
-        if let Some((arena, _)) = arena_of(self, globals.pages.start) {
+        if let Some((memory, within)) = self.one_copy(&globals.pages) {
+            // SAFETY: they are shown there, and the job is over: nobody changes what they hold.
+            if let Err(error) = unsafe { memory.keep_at(&within, globals.start) } {
+                crate::error::say(format_args!("comem: the program's globals stay shared with other nodes: {error}"));
+            }
+        } else if let Some((arena, _)) = arena_of(self, globals.pages.start) {
             memory::change(arena, &(0..0), |_| arena.close_window());
         }
     }

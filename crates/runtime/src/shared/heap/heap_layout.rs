@@ -1,12 +1,14 @@
 //! Who allocates where in the heap.
 //!
-//! The heap has these parts. Jobs whose programs check their accesses themselves have lines memory too.
+//! The heap has these parts. Jobs whose programs check their accesses themselves have lines memory too, and jobs whose
+//! nodes map one memory have that. No job has both.
 //!
-//! | part | without lines memory | with it |
-//! |---|---|---|
-//! | tracked | the first half | the first half |
-//! | guarded | the second half | the third quarter |
-//! | lines | none | the last quarter |
+//! | part | usually | with lines memory | with memory of one copy |
+//! |---|---|---|---|
+//! | tracked | the first half | the first half | the first quarter |
+//! | one copy | none | none | the second and the third quarter |
+//! | guarded | the second half | the third quarter | the last quarter |
+//! | lines | none | the last quarter | none |
 //!
 //! Each part is cut into stretches of whole chunks, in this order:
 //!
@@ -30,22 +32,32 @@ const CHUNK: u64 = CHUNK_PAGES as u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
     pages: u64,
-    has_lines: bool,
+    more: Option<Part>,
 }
 
 impl Parts {
-    pub(crate) fn new(pages: u64, has_lines: bool) -> Parts {
-        Parts { pages, has_lines }
+    /// Those of a heap of so many pages with `more` than tracked and guarded pages: lines, or memory of one copy.
+    pub(crate) fn new(pages: u64, more: Option<Part>) -> Parts {
+        Parts { pages, more }
     }
 
-    /// The pages of a part; none of lines memory in a job that has none.
+    /// The pages of a part; none of one that the job has not.
     pub(crate) fn pages(&self, part: Part) -> Range<u64> {
-        let (half, pages) = (self.pages / 2, self.pages);
-        let three_quarters = if self.has_lines { half + half / 2 } else { pages };
+        let (quarter, pages) = (self.pages / 4, self.pages);
+        let half = pages / 2;
+        let has_lines = self.more == Some(Part::Lines);
+        let guarded = match self.more {
+            Some(Part::OneCopy) => half + quarter..pages,
+            _ if has_lines => half..half + quarter,
+            _ => half..pages,
+        };
         match part {
+            Part::Tracked if self.more == Some(Part::OneCopy) => 0..quarter,
             Part::Tracked => 0..half,
-            Part::Guarded => half..three_quarters,
-            Part::Lines => three_quarters..pages,
+            Part::Guarded => guarded,
+            Part::Lines if has_lines => guarded.end..pages,
+            Part::OneCopy if self.more == Some(Part::OneCopy) => quarter..guarded.start,
+            Part::Lines | Part::OneCopy => pages..pages,
         }
     }
 
@@ -100,7 +112,7 @@ impl Extents {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::shared) struct HeapLayout {
     parts: Parts,
-    stretches: [Extents; 3],
+    stretches: [Extents; Part::ALL.len()],
 }
 
 impl HeapLayout {
@@ -114,9 +126,10 @@ impl HeapLayout {
 
     /// The pages of a part that a node allocates from alone, or for `None` all together.
     pub(in crate::shared) fn stretch(&self, part: Part, of: Option<NodeId>) -> Range<u64> {
-        let (first, last) = (self.parts.pages(part).start, self.parts.pages - 1);
+        let (whole, last) = (self.parts.pages(part), self.parts.pages - 1);
+        let first = whole.start;
         let Range { start, end } = self.stretches[part as usize].of(of);
-        if part == Part::Lines && !self.parts.has_lines {
+        if whole.is_empty() {
             return first..first;
         }
         // The last page number of all stays unused.
@@ -146,11 +159,12 @@ mod tests {
     #[test]
     fn stretches_lie_side_by_side_and_their_borders_belong_to_them() {
         let sizes = [PAGES_MIN, PAGES_MIN + 256, PAGES_MIN + 4 * CHUNK, PAGES_MAX / 3, PAGES_MAX];
-        for (pages, has_lines) in sizes.into_iter().flat_map(|pages| [(pages, false), (pages, true)]) {
-            let parts = Parts::new(pages, has_lines);
+        let kinds = [None, Some(Part::Lines), Some(Part::OneCopy)];
+        for (pages, more) in sizes.into_iter().flat_map(|pages| kinds.map(|more| (pages, more))) {
+            let parts = Parts::new(pages, more);
             for nodes in [1, 2, 3, 31, 64, 1024] {
                 let layout = HeapLayout::new(nodes, parts);
-                for part in &Part::ALL[..if has_lines { 3 } else { 2 }] {
+                for part in [Some(Part::Tracked), Some(Part::Guarded), more].iter().flatten() {
                     let Range { start, end } = parts.pages(*part);
                     let mut next = start + CHUNK;
                     for of in whose(nodes) {
@@ -172,7 +186,7 @@ mod tests {
     #[test]
     fn all_together_have_half_and_node_0_as_much_as_the_others() {
         for nodes in [1, 2, 3, 64] {
-            let layout = HeapLayout::new(nodes, Parts::new(PAGES_MAX, false));
+            let layout = HeapLayout::new(nodes, Parts::new(PAGES_MAX, None));
             let tib = |of| {
                 let stretch = layout.stretch(Part::Tracked, of);
                 (stretch.end - stretch.start) as f64 * PAGE_BYTES as f64 / (1u64 << 40) as f64
@@ -188,22 +202,32 @@ mod tests {
     #[test]
     fn in_the_smallest_heap_each_of_31_nodes_has_a_chunk() {
         for nodes in [1, 2, 3, 16, 17, 31] {
-            let layout = HeapLayout::new(nodes, Parts::new(PAGES_MIN, false));
+            let layout = HeapLayout::new(nodes, Parts::new(PAGES_MIN, None));
             let has_one = |of: Option<NodeId>| layout.stretch(Part::Tracked, of).count() as u64 >= CHUNK;
             assert!(whose(nodes).all(has_one), "{nodes} nodes");
         }
-        let many = HeapLayout::new(64, Parts::new(PAGES_MIN, false));
+        let many = HeapLayout::new(64, Parts::new(PAGES_MIN, None));
         assert_eq!(many.stretch(Part::Tracked, Some(NodeId(63))).count(), 0);
         assert_eq!(many.owner_of(many.stretch(Part::Tracked, None).start as PageNo), None);
     }
 
     #[test]
     fn lines_memory_is_the_last_quarter_where_there_is_any() {
-        let [without, with] = [false, true].map(|has_lines| Parts::new(PAGES_MAX, has_lines));
-        assert_eq!(Part::ALL.map(|part| without.pages(part).count() as u64 * 4 / PAGES_MAX), [2, 2, 0]);
-        assert_eq!(Part::ALL.map(|part| with.pages(part).count() as u64 * 4 / PAGES_MAX), [2, 1, 1]);
+        let [without, with] = [None, Some(Part::Lines)].map(|more| Parts::new(PAGES_MAX, more));
+        assert_eq!(Part::ALL.map(|part| without.pages(part).count() as u64 * 4 / PAGES_MAX), [2, 2, 0, 0]);
+        assert_eq!(Part::ALL.map(|part| with.pages(part).count() as u64 * 4 / PAGES_MAX), [2, 1, 1, 0]);
         assert_eq!(with.pages(Part::Lines).end, PAGES_MAX);
         let layout = HeapLayout::new(2, without);
-        assert!([None, Some(NodeId(1))].iter().all(|of| layout.stretch(Part::Lines, *of).is_empty()));
+        for part in [Part::Lines, Part::OneCopy] {
+            assert!([None, Some(NodeId(1))].iter().all(|of| layout.stretch(part, *of).is_empty()));
+        }
+    }
+
+    #[test]
+    fn memory_of_one_copy_is_half_of_a_heap_that_has_it() {
+        let with = Parts::new(PAGES_MAX, Some(Part::OneCopy));
+        assert_eq!(Part::ALL.map(|part| with.pages(part).count() as u64 * 4 / PAGES_MAX), [1, 1, 0, 2]);
+        assert_eq!(with.pages(Part::Tracked).end, with.pages(Part::OneCopy).start);
+        assert_eq!(with.pages(Part::OneCopy).end, with.pages(Part::Guarded).start);
     }
 }

@@ -121,6 +121,7 @@ impl RegionState {
             Part::Tracked => (region.pages.div_ceil(CHUNK_PAGES), 0, 0),
             Part::Guarded => (0, (region.pages / region.unit_pages()).div_ceil(BLOCK_UNITS), 0),
             Part::Lines => (0, 0, if region.engine.has_directory() { region.pages / GRAIN_PAGES } else { 0 }),
+            Part::OneCopy => (0, 0, 0),
         };
         RegionState {
             name: Mutex::new(Name { text: region.label.clone(), by_label: false }),
@@ -285,7 +286,7 @@ impl RegionState {
     /// there is one, where there may be one.
     pub(crate) fn chunk_around(&self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
         match self.region.part() {
-            Part::Guarded | Part::Lines => Err(Some(self.region.range().end)),
+            Part::Guarded | Part::Lines | Part::OneCopy => Err(Some(self.region.range().end)),
             Part::Tracked if self.has_slot(page) => Ok(self.chunk_of(page)),
             Part::Tracked => Err(Some(self.chunk_end(page))),
         }
@@ -377,6 +378,11 @@ impl Table {
             tracked: AtomicBool::new(false),
             kept_floor: Arc::default(),
         }
+    }
+
+    /// Whether a detector watches pages of some region.
+    pub(crate) fn has_watched(&self) -> bool {
+        self.regions.read().values().any(|known| matches!(known.region.part(), Part::Tracked | Part::Guarded))
     }
 
     /// Whether there ever was a region under an engine with several writers.

@@ -122,7 +122,7 @@ impl Thread {
             return Ok(where_it_is(address, operation));
         };
         match known.region.part() {
-            Part::Guarded => return Ok(where_it_is(address, operation)),
+            Part::Guarded | Part::OneCopy => return Ok(where_it_is(address, operation)),
             Part::Lines => return crate::inline::calls::atomic_here(address, operation),
             Part::Tracked if known.region.engine.keeps_diffs() => return Ok(where_it_is(address, operation)),
             Part::Tracked => {}
