@@ -42,7 +42,7 @@ everywhere() {
     local name=$1 nodes engine backbone wrong=0
     shift
     for nodes in ${NODES:-1 2 3 4}; do
-        for engine in hlrc scope lrc msi; do
+        for engine in hlrc scope lrc msi hardware; do
             for backbone in "--backbone shm" "--faults $faults"; do
                 # shellcheck disable=SC2086 # an option and its value
                 run -n "$nodes" --engine "$engine" $backbone "$work/$name" "${@//@/$nodes}"
@@ -82,7 +82,7 @@ with_two_workers() {
         show
         wrong=1
     fi
-    for choice in "1 hlrc shm" "2 scope udp" "3 msi shm" "4 hlrc udp" "4 scope shm"; do
+    for choice in "1 hlrc shm" "2 scope udp" "3 msi shm" "4 hlrc udp" "4 scope shm" "3 hardware shm"; do
         read -r nodes engine backbone <<<"$choice"
         run -n "$nodes" -t 2 --engine "$engine" --backbone "$backbone" "$work/$name" "${@//@/$((2 * nodes))}"
         if [ "$ended" != 0 ] || ! grep -q '^ok$' <<<"$printed"; then

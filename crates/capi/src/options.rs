@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn whatever_concerns_a_node_may_stand_on_the_command_line() {
         // What only a launcher knows of a node; and what takes effect before `main`.
-        const OTHERS: [&str; 5] = ["NODE", "HOST_NODES", "HOST_PLACE", "PROGRAM", "GLOBALS"];
+        const OTHERS: [&str; 6] = ["NODE", "HOST_NODES", "HOST_PLACE", "PROGRAM", "GLOBALS", "USUAL_ENGINE"];
         assert!(variables().count() > NAMES.len());
         for name in variables().filter(|name| !OTHERS.contains(name)) {
             let option = name.replace('_', "-").to_lowercase();

@@ -732,6 +732,40 @@ mod tests {
     }
 
     #[test]
+    fn a_rehearsal_on_one_host_takes_what_runs_between_hosts() {
+        let parse = |flags: &[&str]| {
+            let words = ["comem", "run", "--rehearse"].iter().chain(flags).chain(&["prog"]);
+            let Command::Run(run) = Cli::try_parse_from(words).unwrap().command else { panic!("run") };
+            run.node
+        };
+        let mut node = parse(&[]);
+        let words = node.settle_backbone(true, 2, false);
+        assert_eq!(
+            (words.as_str(), node.backbone),
+            ("udp (--rehearse: as between hosts)", BackboneChoice::Named(Backbone::Udp))
+        );
+        assert_eq!([true, false].map(|one_host| node.mtu_told(one_host)), ["1500", ""]);
+        assert_eq!(parse(&["--mtu", "9000"]).mtu_told(true), "9000");
+        for (flags, other) in
+            [(["--engine", "hardware"], "no --engine hardware"), (["--backbone", "shm"], "no --backbone shm")]
+        {
+            let refused = parse(&flags).check(true).unwrap_err().to_string();
+            assert!(refused.contains(other), "{refused}");
+        }
+        assert!(parse(&["--engine", "msi"]).check(true).is_ok());
+    }
+
+    #[test]
+    fn one_memory_for_all_nodes_is_refused_between_hosts() {
+        let Command::Run(run) = Cli::try_parse_from(["comem", "run", "--engine", "hardware", "prog"]).unwrap().command
+        else {
+            panic!("run")
+        };
+        assert!(run.node.check(true).is_ok());
+        assert!(run.node.check(false).unwrap_err().to_string().contains("processes of one host alone"));
+    }
+
+    #[test]
     fn a_program_keeps_its_own_flags() {
         let cli = Cli::try_parse_from(["comem", "run", "-n", "4", "prog", "-n", "7", "--engine"]).unwrap();
         let Command::Run(run) = cli.command else { panic!("run") };

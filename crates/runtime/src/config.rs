@@ -456,14 +456,18 @@ impl Config {
     /// # Errors
     /// Names the variable that makes no sense.
     pub fn from_env() -> Result<Config, ConfigError> {
-        Config::of_variables(&|name| std::env::var(name).ok())
+        Config::read(&|name| std::env::var(name).ok())
     }
 
     /// As [`Config::from_env`], from what `env` gives for each variable.
     ///
     /// # Errors
     /// As there.
-    pub fn of_variables(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+    pub(crate) fn of_variables(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+        Config::read(env)
+    }
+
+    fn read(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
         let nodes = parse("COMEM_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?;
         // Who joins others without a word about how many there are would run alone.
         let beside_nodes = nodes.map(|_| ()).ok_or("a job of how many nodes? set COMEM_NODES too");
@@ -573,7 +577,7 @@ mod tests {
 
     fn read(pairs: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let pairs: Vec<(String, String)> = pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
-        Config::of_variables(&move |name| pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()))
+        Config::read(&move |name| pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()))
     }
 
     #[test]
@@ -588,7 +592,7 @@ mod tests {
         for (name, value, part) in [
             ("COMEM_NODES", "0", "from 1 to 1024"),
             ("COMEM_THREADS", "300", "from 1 to 256"),
-            ("COMEM_ENGINE", "magic", "hlrc, scope, lrc and msi"),
+            ("COMEM_ENGINE", "magic", "hlrc, scope, lrc, msi and hardware"),
             ("COMEM_DETECTOR", "magic", "mprotect"),
             ("COMEM_CACHE", "lots", "64M"),
             ("COMEM_DIFFS", "lots", "64M"),

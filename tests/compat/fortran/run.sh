@@ -51,7 +51,7 @@ compile "examples/heat.f90" -std=f2008 -O2 -frecursive examples/heat.f90 "$work/
 
 # settings: the flags of every run, a line for each.
 settings() {
-    for engine in hlrc scope lrc msi; do
+    for engine in hlrc scope lrc msi hardware; do
         for nodes in 1 2 3 4; do
             for threads in 1 2; do echo "-n $nodes -t $threads --engine $engine"; done
         done

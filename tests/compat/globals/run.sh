@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Global variables as shared memory, in a C program whose variables the linker script gathers: on one to four nodes,
-# with one and two threads each, under hlrc, scope and msi, with every detector, over udp (also a bad network) and shm.
+# with one and two threads each, under hlrc, scope, msi and hardware, with every detector, over udp (also a bad network) and shm.
 # Called by tests/compat.sh; alone: `COMEM_BIN=target/debug tests/compat/globals/run.sh [NAME]`.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
@@ -76,8 +76,10 @@ job() {
 # everywhere NAME WHAT: one line for all the shapes, or one for each that fails.
 everywhere() {
     local name=$1 what=$2 engine detector nodes threads fine=1
-    for engine in hlrc scope msi; do
+    for engine in hlrc scope msi hardware; do
         for detector in "${detectors[@]}"; do
+            # Nothing is noticed there.
+            [ "$engine" = hardware ] && [ "$detector" != "${detectors[0]}" ] && continue
             for nodes in 1 2 3 4; do
                 threads=$((1 + (nodes + ${#engine}) % 2))
                 local shape=(-n "$nodes" -t "$threads" --engine "$engine" --detector "$detector")
@@ -99,7 +101,7 @@ number() { grep -o "\"$1\": *[0-9]*" "$out/stats.json" | grep -o '[0-9]*$' | sor
 # Hundreds of megabytes of which a few pages are used: neither memory (the program looks) nor messages.
 untouched() {
     local engine fine=1 bytes
-    for engine in hlrc scope msi; do
+    for engine in hlrc scope msi hardware; do
         job "memory that nobody touches" untouched -n 3 --engine "$engine" --backbone udp || { fine=0; continue; }
         bytes=$(number bytes_sent)
         if [ -z "$bytes" ] || [ "$bytes" -gt $((2 << 20)) ]; then
@@ -141,7 +143,7 @@ objects() {
         verdict FAILED "$what: the program cannot be built"
         return
     fi
-    for engine in hlrc scope msi; do
+    for engine in hlrc scope msi hardware; do
         for nodes in 1 2 3 4; do
             job "$what" "" -n "$nodes" -t $((1 + nodes % 2)) --globals share --engine "$engine" || fine=0
         done

@@ -78,7 +78,7 @@ echo "ok: PARMACS programs build with m4 as it is, with -P and with -Ulen -Uinde
 
 before=$failures
 expect "macros by itself" "macros: ok" "$out/macros" -p4
-for engine in hlrc scope lrc msi; do
+for engine in hlrc scope lrc msi hardware; do
     loose=""
     [ $engine = scope ] && loose=-l
     for backbone in udp shm; do
@@ -90,13 +90,13 @@ for engine in hlrc scope lrc msi; do
         done
     done
 done
-[ $failures = $before ] && echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope, lrc and msi"
+[ $failures = $before ] && echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope, lrc, msi and hardware"
 
 # SPLASH-4's macros, and a main that only creates: as many workers as slots.
 before=$failures
 for name in atomics creator; do
     expect "$name by itself" "$name: ok" "$out/$name" -p4
-    for engine in hlrc scope lrc msi; do
+    for engine in hlrc scope lrc msi hardware; do
         for backbone in udp shm; do
             for n in 1 2 4; do over $n 1 $engine $backbone $name "$name: ok" "$out/$name" -p$n; done
             over 2 2 $engine $backbone $name "$name: ok" "$out/$name" -p4
@@ -142,7 +142,7 @@ fi
 
 before=$failures
 expect "rounds by itself" "rounds: ok" "$out/rounds" -p3
-for engine in hlrc scope lrc msi; do
+for engine in hlrc scope lrc msi hardware; do
     for backbone in udp shm; do
         for n in 1 2 4; do over $n 1 $engine $backbone rounds "rounds: ok" "$out/rounds" -p$n; done
         over 2 2 $engine $backbone rounds "rounds: ok" "$out/rounds" -p4
@@ -173,7 +173,7 @@ for name in sor is water ilink barnes rays; do
     word=$(checksum "$("$out/$name-sequential" --preset tiny)")
     [ -n "$word" ] || failed "$name for one thread gives no checksum"
     expect "$name by itself" "$word ok" "$out/$name" --workers 3
-    for engine in hlrc scope lrc msi; do
+    for engine in hlrc scope lrc msi hardware; do
         over 4 1 $engine udp "$name" "$word ok" "$out/$name" --workers 4
         over 2 2 $engine shm "$name" "$word ok" "$out/$name" --workers 4
     done

@@ -1,16 +1,40 @@
 //! What a host can do for memory that is shared by pages: the detectors, each tried by using it, and the bounds.
 
 use comem::capacity;
-use comem_memory::pages::Detector;
+use comem_memory::pages::{Detector, OneCopyFile};
 use serde::{Deserialize, Serialize};
 
 /// What was found.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PageReport {
     /// Every detector, the best first: its name, and why it cannot be had.
     pub detectors: Vec<(String, Result<(), String>)>,
+    /// Whether processes here can map one memory file, as nodes under the engine `hardware` do; why not.
+    #[serde(default = "not_asked")]
+    pub one_copy: Result<(), String>,
     /// The least memory limit of the control groups around this process, in MiB.
     pub group_limit_mib: Option<u64>,
+}
+
+/// What a host of another version does not say.
+fn not_asked() -> Result<(), String> {
+    Err("it does not say".to_string())
+}
+
+impl Default for PageReport {
+    fn default() -> PageReport {
+        PageReport { detectors: Vec::new(), one_copy: not_asked(), group_limit_mib: None }
+    }
+}
+
+/// Maps a file as another process would that has made none.
+fn map_one_copy() -> std::io::Result<()> {
+    const BYTES: usize = 1 << 20;
+    let job = u64::from_ne_bytes(crate::sys::random());
+    let _made = OneCopyFile::new(job, BYTES)?;
+    let found = OneCopyFile::of(std::process::id(), job, BYTES)?;
+    // Where something can be mapped: behind what nobody looks at.
+    found.map_anywhere().map(drop)
 }
 
 impl PageReport {
@@ -19,6 +43,7 @@ impl PageReport {
         let tried = Detector::ALL.map(|detector| (detector.name().to_string(), detector.probe()));
         PageReport {
             detectors: tried.to_vec(),
+            one_copy: map_one_copy().map_err(|why| why.to_string()),
             group_limit_mib: capacity::memory_limit_bytes().map(|bytes| bytes >> 20),
         }
     }
@@ -49,6 +74,12 @@ impl PageReport {
             let text = format!("about {map_count} scattered pages; beyond, larger units and slower (vm.max_map_count)");
             lines.push(("  bound", text));
         }
+        let one_copy = match &self.one_copy {
+            Ok(()) => "works: jobs on this host alone may have --engine hardware, which keeps no copies".to_string(),
+            Err(why) => format!("no: {why}; --engine hardware cannot be had"),
+        };
+        lines.push(("one memory", one_copy));
+        lines.push(("  rehearse", "with `comem run --rehearse` before a program leaves its first host".to_string()));
         let limit = self.group_limit_mib.map_or("none".to_string(), |mib| format!("{mib} MiB"));
         lines.push(("memory limit", format!("{limit} (control group)")));
         lines
@@ -75,7 +106,7 @@ mod tests {
 
     fn report(results: [Result<(), String>; 3]) -> PageReport {
         let names = Detector::ALL.map(|detector| detector.name().to_string());
-        PageReport { detectors: names.into_iter().zip(results).collect(), group_limit_mib: Some(512) }
+        PageReport { detectors: names.into_iter().zip(results).collect(), one_copy: Ok(()), group_limit_mib: Some(512) }
     }
 
     fn text(report: &PageReport) -> String {
@@ -103,5 +134,11 @@ mod tests {
         let here = PageReport::here();
         assert_eq!(here.detectors.len(), 3);
         assert!(here.chosen().is_some(), "{here:?}");
+        assert_eq!(here.one_copy, Ok(()));
+        let text = text(&here);
+        assert!(text.contains("one memory: works") && text.contains("comem run --rehearse"), "{text}");
+        let refused = PageReport { one_copy: Err("Permission denied".to_string()), ..here };
+        let text = refused.lines(65530).into_iter().map(|(_, value)| value).collect::<String>();
+        assert!(text.contains("no: Permission denied; --engine hardware cannot be had"), "{text}");
     }
 }

@@ -55,13 +55,31 @@ impl OneCopyFile {
     /// # Errors
     /// `AlreadyExists` when something is mapped there, else what the system refused.
     pub fn map(self, base: usize) -> io::Result<OneCopy> {
+        self.map_at(Some(base))
+    }
+
+    /// As [`OneCopyFile::map`], anywhere.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn map_anywhere(self) -> io::Result<OneCopy> {
+        self.map_at(None)
+    }
+
+    fn map_at(self, base: Option<usize>) -> io::Result<OneCopy> {
         let OneCopyFile { file, bytes } = self;
-        let view = View::new(Some(base), bytes, libc::PROT_NONE, Some(file.as_fd()))?;
+        let view = View::new(base, bytes, libc::PROT_NONE, Some(file.as_fd()))?;
         view.advise(0, bytes, libc::MADV_DONTFORK)?;
         let counters = View::of_part(file.as_fd(), bytes, counter_bytes(bytes))?;
         // Its accesses are never noticed: faults there are mistakes, which the runtime names.
-        fault::remember(base..base + bytes, usize::MAX)?;
+        fault::remember(view.start()..view.start() + bytes, usize::MAX)?;
         Ok(OneCopy { view, counters, file, is_open: AtomicBool::new(false), is_detached: AtomicBool::new(false) })
+    }
+}
+
+impl Drop for OneCopy {
+    fn drop(&mut self) {
+        fault::forget(self.base());
     }
 }
 
@@ -252,16 +270,11 @@ mod tests {
     const PAGES: u32 = 600;
     const BYTES: usize = PAGES as usize * PAGE_BYTES;
 
-    /// Somewhere that is free.
-    fn somewhere() -> usize {
-        View::new(None, BYTES, libc::PROT_NONE, None).expect("addresses").start()
-    }
-
     /// Two views of one file, as two processes have them.
     fn two(job: u64) -> [OneCopy; 2] {
         let made = OneCopyFile::new(job, BYTES).expect("a memory file");
         let found = OneCopyFile::of(std::process::id(), job, BYTES).expect("a process sees its own files");
-        [made, found].map(|file| file.map(somewhere()).expect("a view"))
+        [made, found].map(|file| file.map_anywhere().expect("a view"))
     }
 
     fn word(memory: &OneCopy, page: u32) -> &AtomicU32 {
@@ -286,6 +299,15 @@ mod tests {
         other.discard(&(3..9)).expect("memory goes back");
         assert_eq!(word(&one, 8).load(Ordering::Relaxed), 0, "new memory is zero");
         assert!(!one.is_last_to_free(3, 2), "the count begins anew");
+    }
+
+    #[test]
+    fn nothing_is_mapped_where_something_is() {
+        let [one, _] = two(6);
+        let file = OneCopyFile::of(std::process::id(), 6, BYTES).expect("a process sees its own files");
+        assert!(file.map(one.base()).is_err());
+        assert!(one.contains(one.base() + BYTES - 1) && !one.contains(one.base() + BYTES));
+        assert!(one.is_mapped(&(0..PAGES)));
     }
 
     #[test]

@@ -4,8 +4,10 @@
 //! Nothing of it is fetched, noticed or told. What is left is to know regions: their pages are open on a node from the
 //! moment when it hears of them until it frees them.
 
+use crate::error::Error;
 use crate::node::Node;
 use crate::shared::Shared;
+use crate::shared::consistency::serve::written_though_read_only;
 use crate::shared::fault::{tell_no_memory, tell_unmapped};
 use crate::shared::heap::table::RegionState;
 use comem_memory::pages::OneCopy;
@@ -76,7 +78,11 @@ impl Shared {
             std::process::abort();
         }
         if fault.access == Access::Write && is_read_only(&known) {
-            node.end_for(&crate::Error::Frozen(crate::shared::consistency::serve::written_though_read_only(&known)));
+            let error = Error::Frozen(written_though_read_only(&known));
+            return match crate::host::host() {
+                Some(host) => Some(self.go_on_alone(node, host, &error)),
+                None => node.end_for(&error),
+            };
         }
         if !memory.is_mapped(&pages) {
             tell_unmapped(fault.address);

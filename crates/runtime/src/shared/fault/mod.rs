@@ -189,7 +189,7 @@ pub(crate) fn in_some_place<R>(node: &Arc<Node>, step: impl FnOnce(&Thread) -> R
 impl Shared {
     /// The job is over for a process that stays. The access goes on with what is here; the host makes an error of it as
     /// soon as it can.
-    fn go_on_alone(&self, node: &Node, host: &dyn Host, error: &Error) -> Verdict {
+    pub(in crate::shared) fn go_on_alone(&self, node: &Node, host: &dyn Host, error: &Error) -> Verdict {
         node.outlive(host, error);
         let kept = self.keep_alone();
         host.stale_access();

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::heap::HEAP_BYTES;
 use crate::io::Wire;
-use crate::node::Waiting;
+use crate::node::{Node, Waiting};
 use crate::shared::Shared;
 use crate::shared::cache::map_count_limit;
 use crate::shared::consistency::effects::NodePages;
@@ -305,6 +305,30 @@ fn unit_now(wire: &Wire, named: Unit, homes: &Homes) -> Unit {
     }
 }
 
+impl Node {
+    /// The engine of a region for which the program names this one. Where start-up has taken memory of one copy without
+    /// being asked, and with it locks that tell nothing, engines whose locks must tell something give way to it: it
+    /// keeps what they promise.
+    fn engine_that_can_be(&self, named: PageEngine) -> PageEngine {
+        let of_the_job = self.page_engine();
+        let is_unasked = self.config.fallback_engine.is_some() && of_the_job.has_one_copy();
+        if !is_unasked || !named.has_several_writers() || self.sync.lock_tables().is_none() {
+            return named;
+        }
+        static SAID: std::sync::Once = std::sync::Once::new();
+        if self.me() == NodeId(0) {
+            SAID.call_once(|| {
+                crate::error::say(format_args!(
+                    "comem: {}: memory for which the program names the engine {named} is under {of_the_job}, since all \
+                     nodes are on one host; --rehearse, --engine {named} or --locks tokens gives it what it names",
+                    self.name_of(self.me())
+                ));
+            });
+        }
+        of_the_job
+    }
+}
+
 impl Thread {
     /// The engine, and the unit that the allocation or the job names.
     pub(in crate::shared) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<Keeping> {
@@ -342,6 +366,7 @@ impl Thread {
         }
         let page_engine = self.home().page_engine();
         let (engine, by_lines) = engine_of(&self.home().config, page_engine, options)?;
+        let engine = self.home().engine_that_can_be(engine);
         // A writer's answer has more than a unit's bytes, where those beside each other were written at several times.
         let fits = (fits / KEPT_DIFF_GROWTH).max(1);
         if engine.keeps_diffs() && self.home().nodes() > 1 && unit as usize > fits {
