@@ -57,6 +57,7 @@ for nodes in 1 2 4; do
     report "Python: shared arrays on $nodes nodes" "${run[@]}" -n "$nodes" "${pytest[@]}" crates/python/tests/together
 done
 report "Python: shared arrays on 2 nodes over udp" "${run[@]}" -n 2 --backbone udp "${pytest[@]}" crates/python/tests/together
+report "Python: shared arrays on 2 nodes under hardware" "${run[@]}" -n 2 --engine hardware "${pytest[@]}" crates/python/tests/together
 report "Python: shared arrays on 2 nodes under mprotect" "${run[@]}" -n 2 --detector mprotect "${pytest[@]}" crates/python/tests/together
 report "Python: clusters started from an interpreter" "${pytest[@]}" -rs crates/python/tests/cluster
 report "Python: jobs, signals, system calls" "${pytest[@]}" crates/python/tests/alone

@@ -832,3 +832,31 @@ fn nodes_work_where_files_may_have_few_bytes_or_none() {
     assert!(status == Some(0) && said.contains("cannot capture to"), "{status:?} {said}");
     std::fs::remove_dir_all(place).expect("it can be removed");
 }
+
+/// A program that lacks a barrier is right where all nodes map one memory, and is found before it leaves its host.
+#[test]
+fn what_is_right_under_hardware_alone_is_found_by_a_rehearsal_and_by_a_comparison() {
+    let program = common::build("cc", "c99", "unsynchronised.c");
+    let comem = |arguments: &[&str]| {
+        let mut command = common::node(&common::launcher(), 1);
+        let output = command.env_remove("COMEM_THREADS").args(arguments).arg(&program).output().expect("it runs");
+        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        (output.status.code(), out, err)
+    };
+    let run = |flags: &[&str]| comem(&[&["run", "--no-prefix", "-n", "2"], flags].concat());
+    assert_eq!(run(&["--engine", "hardware"]), (Some(0), "found 42\n".to_string(), String::new()));
+    assert_eq!(run(&["--rehearse"]), (Some(0), "found 0\n".to_string(), String::new()));
+    assert_eq!(run(&["--rehearse", "--engine", "msi"]).1, "found 42\n", "msi needs no barrier for that");
+    let (status, table, said) = comem(&["compare", "-n", "2", "--repeat", "1", "--engines", "hlrc,hardware"]);
+    assert_eq!(status, Some(1), "{table}{said}");
+    let verdict = |engine: &str| table.lines().find(|line| line.starts_with(engine)).unwrap_or_default().to_string();
+    assert!(verdict("hlrc").ends_with("differs") && verdict("hardware").ends_with("ok"), "{table}");
+    assert!(said.contains("the program is right under hardware alone"), "{said}");
+    let (_, shown, _) = run(&["--rehearse", "--dry-run"]);
+    assert!(
+        shown.contains("backbone   udp (--rehearse: as between hosts)") && shown.contains("COMEM_MTU=1500"),
+        "{shown}"
+    );
+    let (_, shown, _) = run(&["--engine", "hardware", "--dry-run"]);
+    assert!(shown.contains("pages      hardware (as it was named)"), "{shown}");
+}

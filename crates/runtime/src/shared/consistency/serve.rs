@@ -174,7 +174,7 @@ impl Node {
         let views = shared.views.as_ref()?;
         let look = || {
             let (_, pid) = self.wire.member(home)?;
-            let memory = PeerView::open(pid, shared.bytes / 2).ok()?;
+            let memory = PeerView::open(pid, views.tracked.pages() as usize * PAGE_BYTES).ok()?;
             let mut words = [0; 16];
             // SAFETY: the first bytes of a mapping of many pages; plain bytes that were written before any node could
             // fetch.
