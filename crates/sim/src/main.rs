@@ -258,6 +258,9 @@ fn page_jobs(engine: Option<String>, memory: Option<String>) -> Result<Vec<Job>,
     let engines = match engine.as_deref() {
         Some("mixed") => vec![Engines::Mixed],
         Some(name) => match PageEngine::named(name) {
+            Some(engine) if engine.has_one_copy() => {
+                return Err(format!("engine {engine}: it has no protocol, so there is nothing to simulate"));
+            }
             Some(engine) => vec![Engines::One(engine)],
             None => vec![Engines::One(parse("engine", name)?)],
         },

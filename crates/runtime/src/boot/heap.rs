@@ -68,6 +68,9 @@ pub(super) fn make_heap(node: &Arc<Node>, main: &Thread, job: u64) -> Result<()>
     }
 }
 
+/// More than any node's number.
+const EVERYBODY_CAN: i64 = i64::MAX;
+
 /// Where the memory lies that all nodes map, from the heap's beginning, and its bytes.
 fn place_of_one_copy(node: &Node) -> (usize, usize) {
     place_of(parts_of(&node.config, node.config.page_engine), 0, Part::OneCopy)
@@ -93,29 +96,29 @@ fn map_one_copy(
     let (_, pid) = node.wire.member(NodeId(0)).unwrap_or_default();
     let found = |file: Option<OneCopyFile>| file.map_or_else(|| OneCopyFile::of(pid, job, bytes), Ok);
     let mapped = file.and_then(found).and_then(|file| file.map(base + offset));
-    let reached = i64::from(mapped.is_ok());
-    // The least of all.
-    let all = main.collective(Collective::PLACE, &reached.to_be_bytes(), |result| result.to_vec())?;
-    let everybody = all == 1_i64.to_be_bytes();
+    // The least of all: the first node that cannot, if there is one.
+    let mine = if mapped.is_ok() { EVERYBODY_CAN } else { i64::from(node.me().0) };
+    let first = main.collective(Collective::PLACE, &mine.to_be_bytes(), |result| {
+        result.as_chunks::<8>().0.first().map_or(EVERYBODY_CAN, |word| i64::from_be_bytes(*word))
+    })?;
     let engine = node.config.page_engine;
-    match (mapped, node.config.fallback_engine) {
-        (Ok(memory), _) if everybody => Ok((engine, Some(memory))),
-        (mapped, Some(instead)) => {
-            // Whoever knows the reason says it, and where that is some other node, that one does.
-            if let Err(why) = mapped {
-                crate::error::say(format_args!(
-                    "comem: {}: nodes cannot map one memory here: {why}; pages are kept coherent by {instead}, which is \
-                     slower (--engine {instead} takes it without asking)",
-                    node.name_of(node.me())
-                ));
-            }
-            Ok((instead, None))
-        }
-        (Err(why), None) => Err(Error::Start(format!(
-            "the engine {engine} has all nodes map one memory, and this node cannot: {why}; take another engine"
-        ))),
-        (Ok(_), None) => Err(Error::Start(format!(
-            "the engine {engine} has all nodes map one memory, and another node cannot; take another engine"
-        ))),
+    let (why, who) = match mapped {
+        Ok(memory) if first == EVERYBODY_CAN => return Ok((engine, Some(memory))),
+        Ok(_) => (None, node.name_of(NodeId(first as u16))),
+        Err(why) => (Some(why), "this node".to_string()),
+    };
+    let because = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    let Some(instead) = node.config.fallback_engine else {
+        return Err(Error::Start(format!(
+            "the engine {engine} has all nodes map one memory, and {who} cannot{because}; take another engine"
+        )));
+    };
+    if first == i64::from(node.me().0) {
+        crate::error::say(format_args!(
+            "comem: {}: the nodes cannot map one memory{because}; pages are kept coherent by {instead}, which is slower \
+             (--engine {instead} takes it without asking)",
+            node.name_of(node.me())
+        ));
     }
+    Ok((instead, None))
 }

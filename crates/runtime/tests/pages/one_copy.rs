@@ -247,7 +247,7 @@ fn where_a_system_forbids_foreign_files_the_engine_is_refused_if_it_was_named() 
     assert!(outcome.statuses.iter().all(|status| *status != Some(0)), "{outcome:#?}");
     let said = outcome.errors.concat() + &outcome.failures.values().cloned().collect::<String>();
     assert!(said.contains("the engine hardware has all nodes map one memory, and this node cannot"), "{said}");
-    assert!(said.contains("and another node cannot"), "{said}");
+    assert!(said.contains("and node 1 (host ") && said.contains(") cannot; take another engine"), "{said}");
 }
 
 #[test]
