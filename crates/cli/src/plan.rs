@@ -206,6 +206,7 @@ impl Plan {
             found.and_then(|(_, value)| value.to_str()).map(str::to_string)
         };
         match settings::page_engine(&value) {
+            None | Some((_, Reason::Named)) if named.name.is_empty() => (named.pages, String::new()),
             None | Some((_, Reason::Named)) => (named.pages, format!("{} (as it was named)", named.pages)),
             Some((engine, Reason::Asked(variable))) => {
                 (engine, format!("{engine} ({} asks for a protocol)", flag_of(variable).as_deref().unwrap_or(variable)))

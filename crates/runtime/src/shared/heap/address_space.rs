@@ -87,7 +87,9 @@ pub(crate) fn choose_detector(config: &Config) -> Result<Detector> {
     // One node of each host says so: another host may have other means.
     // Where files are too short for a heap, whoever asks for shared pages hears of that.
     let may_be = file_bytes_max() >= HEAP_BYTES_MIN;
-    if may_be && (config.host_place.is_none_or(|place| place == 0) || config.verbose) {
+    // Where all nodes map one memory, mostly nothing is noticed.
+    let concerns = !config.page_engine.has_one_copy() && config.host_place.is_none_or(|place| place == 0);
+    if may_be && (concerns || config.verbose) {
         let none_works = others.iter().any(|(detector, _)| *detector == best);
         let host = format!("host {}", crate::boot::host_name());
         let others: Vec<String> = others.iter().map(|(better, why)| format!("{better} ({why})")).collect();
