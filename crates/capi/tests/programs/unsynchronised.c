@@ -29,7 +29,7 @@ static void work(void *unused) {
 }
 
 int main(int argc, char **argv) {
-    if (comem_start_args(&argc, &argv) != COMEM_OK) {
+    if (comem_start_args(&argc, argv) != COMEM_OK) {
         return 1;
     }
     shared = comem_alloc_all(4096, NULL);
