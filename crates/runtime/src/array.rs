@@ -139,7 +139,7 @@ impl<T: Element> ObjectArray<T> {
         let mut value = std::mem::MaybeUninit::<T>::zeroed();
         // SAFETY: as many bytes as a T has; any bytes are a T.
         let bytes = unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
-        thread.must(thread.read_elements(&self.object, index, bytes));
+        thread.must(thread.access(&self.object).read(index, bytes));
         // SAFETY: any bytes are a T, and all of them are initialised.
         unsafe { value.assume_init() }
     }
@@ -152,7 +152,7 @@ impl<T: Element> ObjectArray<T> {
         if index < self.len && self.object.lined().is_some_and(|lined| lined.store_here(index, bytes)) {
             return;
         }
-        thread.must(thread.write_elements(&self.object, index, bytes));
+        thread.must(thread.access(&self.object).write(index, bytes));
     }
 
     /// Copies the elements from `start` on into `out`, each atomically.
@@ -162,7 +162,7 @@ impl<T: Element> ObjectArray<T> {
     pub fn read_into(&self, thread: &Thread, start: usize, out: &mut [T]) {
         // SAFETY: the same bytes; any bytes are T's.
         let bytes = unsafe { std::slice::from_raw_parts_mut(out.as_mut_ptr().cast::<u8>(), size_of_val(out)) };
-        thread.must(thread.read_elements(&self.object, start, bytes));
+        thread.must(thread.access(&self.object).read(start, bytes));
     }
 
     /// Copies `values` to the elements from `start` on, each atomically.
@@ -172,7 +172,7 @@ impl<T: Element> ObjectArray<T> {
     pub fn write_from(&self, thread: &Thread, start: usize, values: &[T]) {
         // SAFETY: a T has no padding, so all its bytes are initialised.
         let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) };
-        thread.must(thread.write_elements(&self.object, start, bytes));
+        thread.must(thread.access(&self.object).write(start, bytes));
     }
 
     /// Lends the elements of `range` as a plain slice while `f` runs; their units stay here as long.

@@ -84,46 +84,28 @@ impl ArrivalWords {
     }
 }
 
-impl Node {
-    /// Whether arrivals may be words, where locks are one-sided.
-    fn may_use_arrival_words(&self) -> bool {
-        self.config.backbone.named() == Some(Backbone::Shm) && self.nodes() <= NODES_MAX
+/// Tells why the job goes without the words.
+fn may_lack_words(node: &Node, made: io::Result<()>) {
+    if let (Err(error), true) = (made, node.config.verbose) {
+        crate::error::say(format_args!(
+            "comem: {}: barriers go by messages: no memory for words of arrivals: {error}",
+            node.name_of(node.me())
+        ));
     }
+}
 
-    /// Whether arrivals are to be words, if all nodes reach them.
-    fn wants_arrival_words(&self) -> bool {
-        self.sync.lock_tables().is_some() && self.may_use_arrival_words()
+/// Sleeps until the eventcount is not `events` any more, or for a while.
+fn sleep(node: &Node, slot: Slot, table: &ArrivalTable, events: u32) {
+    if node.wire.is_sending(slot) {
+        node.run_timers(slot);
+        node.receive(slot, slot, Some(Duration::ZERO), Wait::Block);
     }
-
-    /// Makes the memory of all words, at its home; for a job whose locks are to be one-sided.
-    pub(crate) fn make_arrival_words(&self, job: u64) {
-        if self.may_use_arrival_words() {
-            self.may_lack_words(self.arrival_words.make(job));
-        }
-    }
-
-    fn may_lack_words(&self, made: io::Result<()>) {
-        if let (Err(error), true) = (made, self.config.verbose) {
-            crate::error::say(format_args!(
-                "comem: {}: barriers go by messages: no memory for words of arrivals: {error}",
-                self.name_of(self.me())
-            ));
-        }
-    }
-
-    /// Sleeps until the eventcount is not `events` any more, or for a while.
-    fn sleep_at_words(&self, slot: Slot, table: &ArrivalTable, events: u32) {
-        if self.wire.is_sending(slot) {
-            self.run_timers(slot);
-            self.receive(slot, slot, Some(Duration::ZERO), Wait::Block);
-        }
-        let waits = &self.config.tuning.wait;
-        if self.wire.is_sending(slot) {
-            // What it has posted goes on only as acknowledgements come.
-            self.receive(slot, slot, Some(Duration::from_micros(waits.sleep_with_messages_us)), Wait::Block);
-        } else {
-            table.sleep(events, Duration::from_millis(waits.sleep_max_ms));
-        }
+    let waits = &node.config.tuning.wait;
+    if node.wire.is_sending(slot) {
+        // What it has posted goes on only as acknowledgements come.
+        node.receive(slot, slot, Some(Duration::from_micros(waits.sleep_with_messages_us)), Wait::Block);
+    } else {
+        table.sleep(events, Duration::from_millis(waits.sleep_max_ms));
     }
 }
 
@@ -147,18 +129,35 @@ fn carry_out(thread: &Thread, table: &ArrivalTable, step: Step) -> Reply {
     Reply::Done
 }
 
-impl Thread {
+impl ArrivalWords {
+    /// Whether arrivals may be words, where locks are one-sided.
+    fn are_possible(&self, node: &Node) -> bool {
+        node.config.backbone.named() == Some(Backbone::Shm) && self.nodes <= NODES_MAX
+    }
+
+    /// Whether arrivals are to be words, if all nodes reach them.
+    fn are_wanted(&self, node: &Node) -> bool {
+        node.sync.lock_tables().is_some() && self.are_possible(node)
+    }
+
+    /// Makes the memory of all words, at its home; for a job whose locks are to be one-sided.
+    pub(crate) fn make_at_home(&self, node: &Node, job: u64) {
+        if self.are_possible(node) {
+            may_lack_words(node, self.make(job));
+        }
+    }
+
     /// At start-up, when all nodes have their heaps: lets arrivals be words from here on, where all nodes reach them.
-    pub(crate) fn agree_on_arrival_words(&self, job: u64) -> Result<()> {
-        let node = self.home();
-        if !node.wants_arrival_words() {
+    pub(crate) fn agree(&self, thread: &Thread, job: u64) -> Result<()> {
+        let node = thread.home();
+        if !self.are_wanted(node) {
             return Ok(());
         }
         let (_, pid) = node.wire.member(HOME).unwrap_or_default();
-        node.may_lack_words(node.arrival_words.map(pid, job));
-        let reached = i64::from(node.arrival_words.table().is_some());
+        may_lack_words(node, self.map(pid, job));
+        let reached = i64::from(self.table().is_some());
         // The least of all.
-        let all = self.collective(Collective::PLACE, &reached.to_be_bytes(), |result| result.to_vec())?;
+        let all = thread.collective(Collective::PLACE, &reached.to_be_bytes(), |result| result.to_vec())?;
         if all == 1_i64.to_be_bytes() {
             node.sync.with_barrier(Barrier::use_words);
         }
@@ -166,17 +165,21 @@ impl Thread {
     }
 
     /// Goes on with an arrival until the barrier has opened, or until it goes by messages.
-    pub(crate) fn arrive_by_word(&self, arrival: Arrival, (what, number): (Collective, u32)) -> Result<()> {
-        let node = self.home();
-        let Some(table) = node.arrival_words.table() else { return Ok(()) };
-        let Arrival { mut arrive, mut step } = arrival;
-        let (slot, epoch) = (Some(self.slot()), arrive.epoch());
+    pub(crate) fn arrive(
+        &self,
+        thread: &Thread,
+        mut arrival: Arrival,
+        (what, number): (Collective, u32),
+    ) -> Result<()> {
+        let node = thread.home();
+        let Some(table) = self.table() else { return Ok(()) };
+        let (slot, epoch) = (Some(thread.slot()), arrival.arrive.epoch());
         loop {
-            step = match step {
+            arrival.step = match arrival.step {
                 Step::Look(_) => {
-                    let waits = self.wait_with(Waiting::Barrier(what, number), |why, since| {
-                        let wait = || self.wait_for_words(table, &mut arrive, step, (why, since));
-                        node.slots.asleep(self.slot(), why, since, wait)
+                    let waits = thread.wait_with(Waiting::Barrier(what, number), |why, since| {
+                        let wait = || arrival.wait(thread, table, (why, since));
+                        node.slots.asleep(thread.slot(), why, since, wait)
                     });
                     let next = waits?;
                     // What else may end the wait: messages, and calls that do not go together.
@@ -186,35 +189,31 @@ impl Thread {
                     next
                 }
                 Step::Open => {
-                    if self.stepping(|out| node.sync.with_barrier(|b| b.open_by_words(epoch, slot, out))) {
-                        self.counters().barriers_by_words.add(1);
+                    if thread.stepping(|out| node.sync.with_barrier(|b| b.open_by_words(epoch, slot, out))) {
+                        thread.counters().barriers_by_words.add(1);
                         node.life.note_progress();
                     }
                     return Ok(());
                 }
                 Step::ByMessages => {
                     let now = node.now();
-                    self.stepping(|out| node.sync.with_barrier(|b| b.tell_by_messages(now, epoch, slot, out)));
+                    thread.stepping(|out| node.sync.with_barrier(|b| b.tell_by_messages(now, epoch, slot, out)));
                     return Ok(());
                 }
-                step => arrive.next(carry_out(self, table, step)),
+                step => arrival.arrive.next(carry_out(thread, table, step)),
             };
         }
     }
+}
 
+impl Arrival {
     /// Looks at the eventcount until it changes, sleeps once if it does not, and reads the words that are there then.
     /// Gives the next step, which is to wait again or to end.
-    fn wait_for_words(
-        &self,
-        table: &ArrivalTable,
-        arrive: &mut Arrive,
-        mut step: Step,
-        (why, since): (Waiting, Time),
-    ) -> Result<Step> {
-        let (node, slot) = (self.home(), self.slot());
+    fn wait(&mut self, thread: &Thread, table: &ArrivalTable, (why, since): (Waiting, Time)) -> Result<Step> {
+        let (node, slot, mut step) = (thread.home(), thread.slot(), self.step);
         let mine = node.wire.endpoint(slot);
         let until = node.now() + node.slots[slot].spins.span(&node.config);
-        let ((mut pause, pause_max), mut slept) = (node.lock_pauses(), false);
+        let ((mut pause, pause_max), mut slept) = (node.config.lock_pauses(), false);
         loop {
             let reply = match step {
                 Step::Look(_) if slept => break,
@@ -236,17 +235,17 @@ impl Thread {
                     node.flush_wakeups(slot);
                     node.lets_go_at_rest(slot);
                     node.look_whether_unanswered(slot, why, since)?;
-                    carry_out(self, table, step)
+                    carry_out(thread, table, step)
                 }
                 Step::Sleep(events) => {
-                    node.sleep_at_words(slot, table, events);
+                    sleep(node, slot, table, events);
                     slept = true;
                     Reply::Done
                 }
                 Step::Open | Step::ByMessages => break,
-                step => carry_out(self, table, step),
+                step => carry_out(thread, table, step),
             };
-            step = arrive.next(reply);
+            step = self.arrive.next(reply);
         }
         node.life.goes_on().map(|()| step)
     }

@@ -19,6 +19,7 @@ use crate::locks::LockTables;
 use crate::node::Node;
 use crate::report;
 use crate::service;
+use crate::shared::heap::ThreadHeap;
 use crate::shared::{Shared, fault};
 use crate::thread::Thread;
 use comem_net::multicast::DISCOVERY_PORT;
@@ -399,7 +400,7 @@ impl Boot {
         let one_sided = node.config.locks_are_one_sided();
         let tables = one_sided.then(|| LockTables::new(node.me(), node.nodes(), job)).transpose()?;
         if one_sided {
-            node.make_arrival_words(job);
+            node.arrival_words.make_at_home(&node, job);
         }
         launcher_link.hand_over(&node);
         service::start(&node)?;
@@ -410,11 +411,11 @@ impl Boot {
             node.sync.set_lock_tables(tables);
         }
         node.prepare_ucx()?;
-        main.agree_on_arrival_words(job)?;
+        node.arrival_words.agree(&main, job)?;
         // Nobody goes on before every node has its heap.
         main.collective(Collective::create(0), &[], |_| ())?;
-        node.meet_line_peers()?;
-        main.meet_by_ucx()?;
+        node.reach.meet_line_peers(&node)?;
+        node.reach.ucx().map_or(Ok(()), |reached| reached.meet(&main))?;
         node.launcher.tell(&FromNode::Started);
         if crate::host::host().is_some() {
             node.launcher.tell(&FromNode::Outlives);
@@ -744,7 +745,7 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     main.flush_posts()?;
     node.inboxes.take_all();
     if let Some(shared) = node.shared() {
-        main.bring_globals_home(shared)?;
+        ThreadHeap::new(main, shared).bring_globals_home()?;
     }
     node.with_detector(Detector::closing);
     main.collective(Collective::EXIT, &[], |_| ())?;

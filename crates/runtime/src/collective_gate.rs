@@ -225,73 +225,78 @@ fn others_work(slots: &Slots, slot: Slot) -> bool {
     slots.others_sit(slot) || crate::host::host().is_some_and(|host| host.has_other_threads())
 }
 
-impl Thread {
+impl<'a> Call<'a> {
     /// Before a coherent collective call says what was written: waits until no other thread of the node is in the
     /// middle of a critical section.
-    pub(crate) fn begin_call(&self) -> Result<Option<Call<'_>>> {
-        let Some(sections) = &self.home().gate else { return Ok(None) };
-        let mut call = Call { thread: self, beside: false };
-        while !sections.shut(self.slot()) {
-            self.wait(Waiting::Sections)?;
+    pub(crate) fn begin(thread: &'a Thread) -> Result<Option<Call<'a>>> {
+        let Some(sections) = &thread.home().gate else { return Ok(None) };
+        let mut call = Call { thread, beside: false };
+        while !sections.shut(thread.slot()) {
+            thread.wait(Waiting::Sections)?;
         }
-        call.beside = others_work(&self.home().slots, self.slot());
+        call.beside = others_work(&thread.home().slots, thread.slot());
         Ok(Some(call))
     }
+}
 
+impl CollectiveGate {
     /// A critical section begins, as soon as it may: where another thread of the node makes a collective call, when
     /// that is over. Tells as what.
-    pub(crate) fn begin_section(&self, sections: &CollectiveGate) -> Result<Entry> {
-        if sections.begin(self.slot(), Entry::Lock) {
+    pub(crate) fn begin_section(&self, thread: &Thread) -> Result<Entry> {
+        if self.begin(thread.slot(), Entry::Lock) {
             return Ok(Entry::Lock);
         }
-        self.operation(|| {
-            self.let_pins_go();
-            let since = self.home().now();
+        thread.operation(|| {
+            thread.let_pins_go();
+            let since = thread.home().now();
             let mut entry = Entry::Lock;
-            while !sections.begin(self.slot(), entry) {
-                self.wait(Waiting::Opening)?;
-                let patient = (self.home().now() - since).0 >= sections.patience().0;
+            while !self.begin(thread.slot(), entry) {
+                thread.wait(Waiting::Opening)?;
+                let patient = (thread.home().now() - since).0 >= self.patience().0;
                 entry = if patient { Entry::PatientLock } else { Entry::Lock };
             }
-            let taken = self.take_pins_back();
-            taken.inspect_err(|_| self.end_section(sections)).map(|()| entry)
+            let taken = thread.take_pins_back();
+            taken.inspect_err(|_| self.end_section(thread)).map(|()| entry)
         })
     }
 
-    pub(crate) fn end_section(&self, sections: &CollectiveGate) {
-        if let Some(roused) = sections.end(self.slot()) {
-            self.home().wake_thread(roused);
+    /// The thread's critical section is over.
+    pub(crate) fn end_section(&self, thread: &Thread) {
+        if let Some(roused) = self.end(thread.slot()) {
+            thread.home().wake_thread(roused);
         }
     }
 
+    /// Whether the release counts as a section. Where the job ends meanwhile, the next operation tells.
+    fn begin_release(&self, thread: &Thread) -> bool {
+        let counts = loop {
+            if self.begin(thread.slot(), Entry::Release) {
+                break true;
+            }
+            if !thread.home().may_have_to_tell(thread.slot()) {
+                break false;
+            }
+            thread.let_pins_go();
+            if thread.wait(Waiting::Opening).is_err() {
+                break false;
+            }
+        };
+        let _ = thread.take_pins_back();
+        counts
+    }
+}
+
+impl Thread {
     /// Runs a release of something else than a lock. Where another thread of the node makes a collective call and there
     /// may be something to tell, it waits until that is over.
     pub(crate) fn releasing<R>(&self, release: impl FnOnce() -> R) -> R {
         let Some(sections) = &self.home().gate else { return release() };
-        let counts = self.begin_release(sections);
+        let counts = sections.begin_release(self);
         let result = release();
         if counts {
-            self.end_section(sections);
+            sections.end_section(self);
         }
         result
-    }
-
-    /// Whether the release counts as a section. Where the job ends meanwhile, the next operation tells.
-    fn begin_release(&self, sections: &CollectiveGate) -> bool {
-        let counts = loop {
-            if sections.begin(self.slot(), Entry::Release) {
-                break true;
-            }
-            if !self.home().may_have_to_tell(self.slot()) {
-                break false;
-            }
-            self.let_pins_go();
-            if self.wait(Waiting::Opening).is_err() {
-                break false;
-            }
-        };
-        let _ = self.take_pins_back();
-        counts
     }
 }
 

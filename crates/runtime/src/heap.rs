@@ -32,6 +32,7 @@ pub use comem_protocol::coherence::pages::region::{Dealt, RUN_LENGTHS_MAX};
 use crate::Comem;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
+use crate::shared::heap::ThreadHeap;
 use crate::shared::heap::address_space;
 use crate::thread::Thread;
 use comem_memory::pages::fault::uncancelled;
@@ -449,8 +450,8 @@ impl Comem {
     /// # Errors
     /// As for [`Comem::alloc`].
     pub fn alloc_at(&self, bytes: usize, options: &RegionOptions, site: &str) -> Result<*mut u8> {
-        let shared = self.shared()?;
-        let address = self.current()?.allocate(shared, bytes, options, site)?;
+        let thread = self.current()?;
+        let address = ThreadHeap::new(&thread, self.shared()?).allocate(bytes, options, site)?;
         Ok(std::ptr::with_exposed_provenance_mut(address))
     }
 
@@ -475,10 +476,11 @@ impl Comem {
     /// As for [`Comem::alloc_all`].
     pub fn alloc_all_at(&self, bytes: usize, options: &RegionOptions, site: &str) -> Result<*mut u8> {
         let (thread, shared) = (self.current()?, self.shared()?);
-        if let Some(address) = thread.allocate_packed(shared, bytes, options)? {
+        let heap = ThreadHeap::new(&thread, shared);
+        if let Some(address) = heap.allocate_packed(bytes, options)? {
             return Ok(std::ptr::with_exposed_provenance_mut(address));
         }
-        let address = thread.allocate_common(shared, bytes, options)?;
+        let address = heap.allocate_common(bytes, options)?;
         shared.name(address, site);
         let place = if self.nodes() > 1 { address } else { 0 };
         let shape = format!("shared memory {bytes} {options:?} {place:#x}");
@@ -516,7 +518,8 @@ impl Comem {
     /// # Errors
     /// As for [`Comem::alloc_piece`].
     pub fn alloc_piece_at(&self, bytes: usize, home: Option<NodeId>, site: &str) -> Result<*mut u8> {
-        let address = self.current()?.allocate_piece(self.shared()?, bytes, home, site)?;
+        let thread = self.current()?;
+        let address = ThreadHeap::new(&thread, self.shared()?).allocate_piece(bytes, home, site)?;
         Ok(std::ptr::with_exposed_provenance_mut(address))
     }
 
@@ -536,7 +539,7 @@ impl Comem {
     pub fn free(&self, pointer: *mut u8) -> Result<()> {
         let thread = self.current()?;
         // To give memory back is a cancellation point.
-        uncancelled(|| thread.free(self.shared()?, pointer.addr()))
+        uncancelled(|| ThreadHeap::new(&thread, self.shared()?).free(pointer.addr()))
     }
 
     /// Names the region of an address in reports. A block of a region that is handed out in blocks names itself only:
@@ -581,7 +584,8 @@ impl Comem {
     /// # Errors
     /// When the range is not allocated.
     pub fn prefetch(&self, pointer: *const u8, bytes: usize, write: bool) -> Result<()> {
-        self.current()?.touch(self.shared()?, pointer.addr(), bytes, write)
+        self.current()?;
+        self.shared()?.touch(pointer.addr(), bytes, write)
     }
 
     /// Makes the program's global variables shared memory, where they are: from `start` to `end`. Collective, and
@@ -599,8 +603,9 @@ impl Comem {
     /// of this process uses it during the call.
     pub unsafe fn share_globals(&self, start: *mut u8, end: *mut u8) -> Result<()> {
         let program = start.expose_provenance()..end.expose_provenance();
+        let thread = self.current()?;
         // SAFETY: by this function's contract.
-        unsafe { self.current()?.share_globals(self.shared()?, program) }
+        unsafe { ThreadHeap::new(&thread, self.shared()?).share_globals(program) }
     }
 
     /// Whether the job's options say that global variables are shared ([`Comem::share_globals`]) and not copied.

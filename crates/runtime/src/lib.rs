@@ -497,7 +497,8 @@ impl Comem {
                 shared::heap::address_space::why_none(self.node.config.heap)
             ))
         })?;
-        let start = self.current()?.allocate_common(shared, bytes, &region)?;
+        let thread = self.current()?;
+        let start = shared::heap::ThreadHeap::new(&thread, shared).allocate_common(bytes, &region)?;
         object.lies_in(inline::objects::Lined::new(start, shape));
         Ok(())
     }

@@ -84,6 +84,19 @@ impl Config {
         }
         Ok(())
     }
+
+    /// A thread that finds a lock held looks again after the first of these, then after twice that, and so on up to the
+    /// second.
+    pub(crate) fn lock_pauses(&self) -> (Span, Span) {
+        let waits = &self.tuning.wait;
+        (Span(waits.lock_pause_ns), Span(waits.lock_pause_max_ns.max(waits.lock_pause_ns)))
+    }
+
+    /// The same where the lock's word is on another host.
+    fn far_lock_pauses(&self) -> (Span, Span) {
+        let waits = &self.tuning.wait;
+        (Span::from_us(waits.far_pause_us), Span::from_us(waits.far_pause_max_us.max(waits.far_pause_us)))
+    }
 }
 
 impl LockTables {
@@ -205,19 +218,6 @@ impl Node {
         }
     }
 
-    /// A thread that finds a lock held looks again after the first of these, then after twice that, and so on up to the
-    /// second.
-    pub(crate) fn lock_pauses(&self) -> (Span, Span) {
-        let waits = &self.config.tuning.wait;
-        (Span(waits.lock_pause_ns), Span(waits.lock_pause_max_ns.max(waits.lock_pause_ns)))
-    }
-
-    /// The same where the lock's word is on another host.
-    fn far_lock_pauses(&self) -> (Span, Span) {
-        let waits = &self.config.tuning.wait;
-        (Span::from_us(waits.far_pause_us), Span::from_us(waits.far_pause_max_us.max(waits.far_pause_us)))
-    }
-
     /// Looks at a lock's word, or at another that nodes share, until it `changes` or the time is over, ever more
     /// seldom, and serves what comes for this node meanwhile. Whether it has changed.
     pub(crate) fn look_at_lock(
@@ -248,7 +248,7 @@ impl Node {
                 break false;
             }
             // Who was sent something has had its moment to look.
-            if (now - settled).0 >= self.unattended().0 {
+            if (now - settled).0 >= self.config.unattended().0 {
                 settled = now;
                 mine.settle(true);
             }
@@ -258,7 +258,7 @@ impl Node {
             while service.glance() && self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block) > 0 {}
         }
         mine.settle(false);
-        self.account_spin(slot, changed);
+        self.slots[slot].spins.account(&self.config, changed);
         changed
     }
 }
@@ -268,118 +268,69 @@ fn holder(thread: &Thread) -> Channel {
     Channel { node: thread.home().me(), slot: thread.slot() }
 }
 
-impl Thread {
-    /// Takes a lock that is free; whether it was.
-    pub(crate) fn takes_free(&self, tables: &LockTables, lock: LockId) -> Result<bool> {
-        let place = tables.place(self.home(), self.slot(), lock)?;
-        let mut acquire = Acquire::new(holder(self), false).tuned(&self.home().config.tuning.locks);
+impl LockTables {
+    /// Takes a lock for a thread if it is free; whether it was.
+    pub(crate) fn take_free(&self, thread: &Thread, lock: LockId) -> Result<bool> {
+        let place = self.place(thread.home(), thread.slot(), lock)?;
+        let mut acquire = Acquire::new(holder(thread), false).tuned(&thread.home().config.tuning.locks);
         let mut step = acquire.next(Reply::Begin);
         while let Step::CompareAndSwap { expected, new } = step {
             step = acquire.next(place.swap(expected, new)?);
         }
-        place.account(self.counters());
+        place.account(thread.counters());
         match step {
-            Step::Held(word) => self.home().slots[self.slot()].held.push(place.held(word)),
-            Step::HeldAlready => return Err(holds_already(self.id(), lock)),
+            Step::Held(word) => thread.home().slots[thread.slot()].held.push(place.held(word)),
+            Step::HeldAlready => return Err(holds_already(thread.id(), lock)),
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// Takes a lock that was not free just now, and waits until it is.
-    pub(crate) fn takes_in_turn(&self, tables: &LockTables, lock: LockId) -> Result<()> {
-        self.operation(|| {
-            self.counters().lock_waits.add(1);
-            self.slow_down();
-            self.let_pins_go();
-            let place = tables.place(self.home(), self.slot(), lock)?;
-            let mut acquire = Acquire::new(holder(self), true).tuned(&self.home().config.tuning.locks);
-            let mut rest = by_ucx::Rest::new(&self.home().config.tuning.wait);
+    /// Takes a lock that was not free just now, and has the thread wait until it is.
+    pub(crate) fn take_in_turn(&self, thread: &Thread, lock: LockId) -> Result<()> {
+        thread.operation(|| {
+            thread.counters().lock_waits.add(1);
+            thread.slow_down();
+            thread.let_pins_go();
+            let place = self.place(thread.home(), thread.slot(), lock)?;
+            let mut acquire = Acquire::new(holder(thread), true).tuned(&thread.home().config.tuning.locks);
+            let mut rest = by_ucx::Rest::new(&thread.home().config.tuning.wait);
             let mut step = acquire.next(Reply::Begin);
             let word = loop {
-                let sleeps = self.wait_with(Waiting::Lock(lock), |why, since| {
-                    self.home().slots.asleep(self.slot(), why, since, || {
-                        self.drive(&place, &mut acquire, &mut step, (since, &mut rest))
+                let sleeps = thread.wait_with(Waiting::Lock(lock), |why, since| {
+                    thread.home().slots.asleep(thread.slot(), why, since, || {
+                        place.drive(thread, &mut acquire, &mut step, (since, &mut rest))
                     })
                 });
                 if let Some(word) = sleeps? {
                     break word;
                 }
             };
-            place.account(self.counters());
-            self.home().slots[self.slot()].held.push(place.held(word));
-            self.home().life.note_progress();
-            self.take_pins_back()
+            place.account(thread.counters());
+            thread.home().slots[thread.slot()].held.push(place.held(word));
+            thread.home().life.note_progress();
+            thread.take_pins_back()
         })
     }
 
-    /// Takes step after step until the lock is held, or the thread has slept once.
-    fn drive(
-        &self,
-        place: &Place<'_>,
-        acquire: &mut Acquire,
-        step: &mut Step,
-        (since, rest): (Time, &mut by_ucx::Rest),
-    ) -> Result<Option<LockWord>> {
-        let (node, slot) = (self.home(), self.slot());
-        let (first, most) = if place.table.is_far() { node.far_lock_pauses() } else { node.lock_pauses() };
-        let (mut until, mut pause) = (None, first);
-        loop {
-            let reply = match *step {
-                Step::CompareAndSwap { expected, new } => place.swap(expected, new)?,
-                Step::Look => {
-                    let (seen, now) = (place.word()?, node.now());
-                    // As long as others need a core, not at all.
-                    let spins = || node.slots[slot].spins.span(&node.config);
-                    let until = *until.get_or_insert_with(|| now + spins());
-                    // What cannot be read shows with the next look.
-                    let changes = || place.word().map_or(true, |word| word != seen);
-                    let changed = now < until && node.look_at_lock(slot, until, (&mut pause, most), changes);
-                    let word = place.word()?;
-                    if changed { Reply::Word(word) } else { Reply::Tired(word) }
-                }
-                Step::Sleep { seen, ticket } => {
-                    node.life.goes_on()?;
-                    // Nobody waits for this thread to be patient: it may sleep for long.
-                    node.flush_wakeups(slot);
-                    node.look_whether_unanswered(slot, Waiting::Lock(place.lock), since)?;
-                    match &place.table {
-                        Table::Mapped(table) => {
-                            let most = Duration::from_millis(node.config.tuning.wait.sleep_max_ms);
-                            table.sleep(place.at, seen, ticket, most);
-                        }
-                        Table::Far(_) => rest.sleep(seen, ticket),
-                    }
-                    node.life.goes_on()?;
-                    *step = acquire.next(Reply::Word(place.word()?));
-                    return Ok(None);
-                }
-                Step::Held(word) => return Ok(Some(word)),
-                Step::HeldAlready => return Err(holds_already(self.id(), place.lock)),
-                Step::Busy | Step::Lost => return Err(Error::Stopped("the job is over".to_string())),
-            };
-            *step = acquire.next(reply);
-        }
-    }
-
-    /// Lets a lock go; whether this thread held it.
+    /// Lets a lock go; whether the thread held it.
     ///
     /// # Errors
     /// When its home cannot be reached any more.
-    pub(crate) fn lets_go(&self, tables: &LockTables, lock: LockId) -> Result<bool> {
-        let held = self.home().slots[self.slot()].held.take(lock);
-        let home = manager_of(lock.0, self.home().nodes());
+    pub(crate) fn let_go(&self, thread: &Thread, lock: LockId) -> Result<bool> {
+        let held = thread.home().slots[thread.slot()].held.take(lock);
+        let home = manager_of(lock.0, thread.home().nodes());
         let Some(held) = held else { return Ok(false) };
-        let table = tables.table(self.home(), home)?;
-        let place = Place { node: self.home(), lock, home, table, at: held.at, operations: Cell::new(0) };
-        let mut release = Release::new(holder(self), held.word);
+        let table = self.table(thread.home(), home)?;
+        let place = Place { node: thread.home(), lock, home, table, at: held.at, operations: Cell::new(0) };
+        let mut release = Release::new(holder(thread), held.word);
         let mut reply = Reply::Begin;
         let released = loop {
             reply = match release.next(reply) {
                 ReleaseStep::CompareAndSwap { expected, new } => place.swap(expected, new)?,
                 ReleaseStep::Wake { ticket } => {
                     if let Table::Mapped(table) = place.table {
-                        self.counters().lock_wakes.add(1);
+                        thread.counters().lock_wakes.add(1);
                         table.wake(place.at, ticket);
                     }
                     Reply::Done
@@ -388,7 +339,58 @@ impl Thread {
                 ReleaseStep::NotHeld => break false,
             };
         };
-        place.account(self.counters());
+        place.account(thread.counters());
         Ok(released)
+    }
+}
+
+impl Place<'_> {
+    /// Takes step after step until the lock is held, or the thread has slept once.
+    fn drive(
+        &self,
+        thread: &Thread,
+        acquire: &mut Acquire,
+        step: &mut Step,
+        (since, rest): (Time, &mut by_ucx::Rest),
+    ) -> Result<Option<LockWord>> {
+        let (node, slot) = (thread.home(), thread.slot());
+        let (first, most) = if self.table.is_far() { node.config.far_lock_pauses() } else { node.config.lock_pauses() };
+        let (mut until, mut pause) = (None, first);
+        loop {
+            let reply = match *step {
+                Step::CompareAndSwap { expected, new } => self.swap(expected, new)?,
+                Step::Look => {
+                    let (seen, now) = (self.word()?, node.now());
+                    // As long as others need a core, not at all.
+                    let spins = || node.slots[slot].spins.span(&node.config);
+                    let until = *until.get_or_insert_with(|| now + spins());
+                    // What cannot be read shows with the next look.
+                    let changes = || self.word().map_or(true, |word| word != seen);
+                    let changed = now < until && node.look_at_lock(slot, until, (&mut pause, most), changes);
+                    let word = self.word()?;
+                    if changed { Reply::Word(word) } else { Reply::Tired(word) }
+                }
+                Step::Sleep { seen, ticket } => {
+                    node.life.goes_on()?;
+                    // Nobody waits for this thread to be patient: it may sleep for long.
+                    node.flush_wakeups(slot);
+                    node.look_whether_unanswered(slot, Waiting::Lock(self.lock), since)?;
+                    match &self.table {
+                        Table::Mapped(table) => {
+                            let most = Duration::from_millis(node.config.tuning.wait.sleep_max_ms);
+                            table.sleep(self.at, seen, ticket, most);
+                        }
+                        Table::Far(_) => rest.sleep(seen, ticket),
+                    }
+                    node.life.goes_on()?;
+                    *step = acquire.next(Reply::Word(self.word()?));
+                    return Ok(None);
+                }
+                Step::Held(word) => return Ok(Some(word)),
+                Step::HeldAlready => return Err(holds_already(thread.id(), self.lock)),
+                Step::Busy | Step::Lost => return Err(Error::Stopped("the job is over".to_string())),
+            };
+            *step = acquire.next(reply);
+        }
     }
 }

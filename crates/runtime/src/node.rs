@@ -267,7 +267,7 @@ impl Node {
                     Some(rest) => format!("{}{rest}", self.name_of(*node)),
                     None => text,
                 };
-                self.locked_by(*node).map_or(text.clone(), |locked| format!("{text}; {locked}"))
+                self.reach.locked_by(self, *node).map_or(text.clone(), |locked| format!("{text}; {locked}"))
             }
             _ => text,
         }

@@ -85,7 +85,7 @@ pub fn store_here(array: &Array, index: u64, bits: u64) -> bool {
 /// When the range leaves the array.
 pub fn read(thread: &Thread, array: &Array, start: usize, out: &mut [u8]) -> Result<()> {
     whole(array, out.len())?;
-    thread.read_elements(&array.object, start, out)
+    thread.access(&array.object).read(start, out)
 }
 
 /// Writes whole elements from `start` on, each atomically.
@@ -94,7 +94,7 @@ pub fn read(thread: &Thread, array: &Array, start: usize, out: &mut [u8]) -> Res
 /// When the range leaves the array.
 pub fn write(thread: &Thread, array: &Array, start: usize, bytes: &[u8]) -> Result<()> {
     whole(array, bytes.len())?;
-    thread.write_elements(&array.object, start, bytes)
+    thread.access(&array.object).write(start, bytes)
 }
 
 /// Brings the elements `low..high` here and keeps them until [`range_end`]; gives the address of element `low`.

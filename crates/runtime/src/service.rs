@@ -258,7 +258,7 @@ impl SpinBudget {
                 free && may_spin(config) && budgeted()
             }
         };
-        if spin { Wait::Spin(Span::from_us(config.tuning.wait.spin_us)) } else { Wait::Block }
+        if spin { Wait::Spin(config.spin()) } else { Wait::Block }
     }
 
     /// How long a thread looks at a word that nodes share before it sleeps: as long as others need a core, not at all.
@@ -277,32 +277,30 @@ impl SpinBudget {
         left > 0
     }
 
-    /// A spin has ended; so much is earned at most.
-    fn account(&self, brought_something: bool, most: u16) {
+    /// A spin has ended.
+    pub(crate) fn account(&self, config: &Config, brought_something: bool) {
+        let most = config.tuning.wait.spin_budget_max;
         let left = self.0.load(Ordering::Relaxed);
         self.0.store(if brought_something { (left.max(0) + 2).min(most.into()) } else { left - 1 }, Ordering::Relaxed);
     }
 }
 
-impl Node {
+impl Config {
     /// How long a wait spins before it blocks, on a host with a core to spare: longer than it takes to wake a thread on
     /// another core (some 50 us on virtual machines), or a node that has fallen asleep would be asleep again before
     /// whoever woke it can ask for more; and longer than a token stays where it is. A core that spins longer is missed
     /// by the service threads of other nodes (decision 0020).
     pub(crate) fn spin(&self) -> Span {
-        Span::from_us(self.config.tuning.wait.spin_us)
+        Span::from_us(self.tuning.wait.spin_us)
     }
 
     /// How long a node whose threads look after its service socket now and then is left to itself.
     pub(crate) fn unattended(&self) -> Span {
-        Span::from_us(self.config.tuning.wait.unattended_us)
+        Span::from_us(self.tuning.wait.unattended_us)
     }
+}
 
-    /// A spin of this slot's thread has ended.
-    pub(crate) fn account_spin(&self, slot: Slot, brought_something: bool) {
-        self.slots[slot].spins.account(brought_something, self.config.tuning.wait.spin_budget_max);
-    }
-
+impl Node {
     /// Before a thread sleeps for what others do: if all of this node's threads wait, it keeps nothing from other
     /// nodes.
     pub(crate) fn lets_go_at_rest(&self, slot: Slot) {
@@ -439,7 +437,7 @@ impl Node {
             return None;
         }
         let start = self.now();
-        let end = start + Span(self.spin().0.min(timeout.as_nanos() as u64));
+        let end = start + Span(self.config.spin().0.min(timeout.as_nanos() as u64));
         let waiter = &self.slots[slot].waiter;
         let mut settled = start;
         let mut came = loop {
@@ -464,7 +462,7 @@ impl Node {
             if now >= end {
                 break 0;
             }
-            if (now - settled).0 >= self.unattended().0 {
+            if (now - settled).0 >= self.config.unattended().0 {
                 settled = now;
                 mine.settle(true);
             }
@@ -479,8 +477,8 @@ impl Node {
             }
         }
         mine.settle(false);
-        if came > 0 || self.now() - start >= self.spin() {
-            self.account_spin(slot, came > 0);
+        if came > 0 || self.now() - start >= self.config.spin() {
+            self.slots[slot].spins.account(&self.config, came > 0);
         }
         Some(came)
     }

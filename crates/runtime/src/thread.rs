@@ -2,6 +2,7 @@
 
 pub(crate) mod deal;
 mod guards;
+mod locks;
 mod messages;
 pub(crate) mod misuse;
 mod object_access;
@@ -23,9 +24,9 @@ use comem_protocol::coherence::pages::policy::stride_prefetch::StridePrefetcher;
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
+use messages::Mailbox;
 use ranges::Ranges;
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
@@ -41,8 +42,7 @@ pub struct Thread {
     flag: &'static StoreFlag,
     /// Locks that this thread holds.
     locks: LocksHeld,
-    /// Messages to this thread are put aside whenever it waits, however many.
-    keeps_messages: Cell<bool>,
+    mail: Mailbox,
     /// The cores that the thread comes back to when it has waited.
     own: Option<CpuSet>,
     /// Behind a box, so that compilers know the rest not to change and keep it in registers.
@@ -56,8 +56,6 @@ struct State {
     ranges: Ranges,
     /// The waits of the operation under way.
     waits: Waits,
-    /// Messages put aside while the thread waited.
-    unread: VecDeque<(NodeId, Vec<u8>)>,
     /// When the thread last left Comem, for a node that is made slower.
     left: Option<u64>,
     /// What this thread's page faults look like.
@@ -71,10 +69,10 @@ struct State {
 impl Thread {
     pub(crate) fn new(node: Arc<Node>, slot: Slot) -> Thread {
         let flag: &'static StoreFlag = node.objects.flag(slot);
-        let (locks, keeps_messages, own) = (LocksHeld::default(), Cell::new(false), node.cores.of(slot));
+        let (locks, mail, own) = (LocksHeld::default(), Mailbox::default(), node.cores.of(slot));
         let stream = StridePrefetcher::new(node.config.tuning.prefetch);
         let state = Box::new(RefCell::new(State { stream, ..State::default() }));
-        Thread { node, slot, flag, locks, keeps_messages, own, state, not_send: PhantomData }
+        Thread { node, slot, flag, locks, mail, own, state, not_send: PhantomData }
     }
 
     /// This thread's number among all threads of the job.
@@ -178,8 +176,8 @@ impl Thread {
 
     /// As [`Thread::wait`], by other means than this thread's socket: `wait` gets when the wait began.
     pub(crate) fn wait_with<R>(&self, why: Waiting, wait: impl FnOnce(Waiting, Time) -> Result<R>) -> Result<R> {
-        if self.keeps_messages.get() {
-            self.make_room();
+        if self.mail.keeps_all() {
+            self.mail.make_room(&self.node, self.slot);
         }
         let before = self.state.borrow().waits.waited_ns();
         let result = self.booked(why, |since| wait(why, since));
@@ -242,7 +240,7 @@ impl Thread {
     pub(crate) fn leave_slot(&self) {
         self.leave_loop();
         self.end_ranges();
-        self.leave_messages();
+        self.mail.leave(&self.node, self.slot);
         if let Some(roused) = self.node.gate.as_ref().and_then(|sections| sections.forget(self.slot)) {
             self.node.wake_thread(roused);
         }

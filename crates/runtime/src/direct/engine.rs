@@ -6,6 +6,7 @@ use super::miss::run;
 use super::one_by_one::OneByOne;
 use super::pause::Pause;
 use super::post::{Locked, Sockets};
+use super::reach::OneSidedReach;
 use super::shm::{Memories, Refusal, Shm};
 use super::ucx::Ucx;
 use crate::error::{Error, Result};
@@ -82,7 +83,7 @@ fn bring(
     access: &mut dyn FnMut(*mut u8),
 ) -> Result<()> {
     let node = thread.home();
-    let (shared, all) = node.lines_of_all().ok_or_else(cannot_reach)?;
+    let (shared, all) = node.reach.lines_of_all(node).ok_or_else(cannot_reach)?;
     debug_assert!(!hazards::is_raised(), "who waits for another thread has lowered its hazard");
     let (me, has_barrier) = (shared.me, all.own.has_barrier());
     let site_of = |unit: &LineUnit| {
@@ -188,14 +189,14 @@ fn refused_in(known: &RegionState, refusal: &Refusal) -> Error {
     Error::PeerMisbehaved(format!("the directory of {} {what}; a node has overwritten it, or misbehaves", known.name()))
 }
 
-impl Node {
+impl OneSidedReach {
     /// Every node's lines memory, where all can be reached from here.
     #[inline]
-    fn lines_of_all(&self) -> Option<(&Shared, All<'_>)> {
-        let shared = self.shared()?;
+    fn lines_of_all<'a>(&self, node: &'a Node) -> Option<(&'a Shared, All<'a>)> {
+        let shared = node.shared()?;
         let views = shared.views.as_ref()?;
         let (own, peers) = (views.lines.as_ref()?, views.line_peers.get());
-        let can_reach = peers.is_some() || self.reach.ucx().is_some() || self.reach.is_emulated();
+        let can_reach = peers.is_some() || self.ucx().is_some() || self.is_emulated();
         can_reach.then_some((shared, All { me: shared.me, own, peers }))
     }
 
@@ -203,49 +204,49 @@ impl Node {
     ///
     /// # Errors
     /// When one of them cannot be reached: the engine `direct` cannot work then.
-    pub(crate) fn meet_line_peers(&self) -> Result<()> {
-        let Some(views) = self.shared().and_then(|shared| shared.views.as_ref()) else { return Ok(()) };
+    pub(crate) fn meet_line_peers(&self, node: &Node) -> Result<()> {
+        let Some(views) = node.shared().and_then(|shared| shared.views.as_ref()) else { return Ok(()) };
         let Some(lines) = &views.lines else { return Ok(()) };
-        let is_asked_for = self.page_engine().is_one_sided();
-        if self.config.uses_ucx() {
+        let is_asked_for = node.page_engine().is_one_sided();
+        if node.config.uses_ucx() {
             return Ok(());
         }
-        if self.reach.is_emulated() {
-            if is_asked_for && self.config.verbose {
+        if self.is_emulated() {
+            if is_asked_for && node.config.verbose {
                 crate::error::say(format_args!(
                     "comem: {}: one-sided operations of the engine direct are emulated: over {} the service threads of \
                      other nodes carry them out",
-                    self.name_of(self.me()),
-                    self.config.backbone_name()
+                    node.name_of(node.me()),
+                    node.config.backbone_name()
                 ));
             }
             return Ok(());
         }
-        let open = |node: NodeId| {
-            if node == self.me() {
+        let open = |of: NodeId| {
+            if of == node.me() {
                 return Ok(None);
             }
-            let Some((_, pid)) = self.wire.member(node) else { return Ok(None) };
+            let Some((_, pid)) = node.wire.member(of) else { return Ok(None) };
             PeerLines::open(pid, lines.extent()).map(Some).map_err(|error| {
                 if error.kind() == ErrorKind::OutOfMemory {
                     return Error::Start(format!(
                         "the engine direct maps a quarter of each node's --heap and more, and there are no \
                          addresses left for the memory of {}: {error}; start the job with a smaller --heap, or raise \
                          RLIMIT_AS (ulimit -v)",
-                        self.name_of(node)
+                        node.name_of(of)
                     ));
                 }
                 let refused = Error::Start(format!(
                     "the engine direct needs the memory of {}, which this node may not map: {error}; nodes of one \
                      host, user and container can map it, and the detector inline with the engine msi \
                      needs no such thing",
-                    self.name_of(node)
+                    node.name_of(of)
                 ));
                 // It may have ended as soon as it had started.
-                if is_asked_for { self.life.loss_or(refused) } else { refused }
+                if is_asked_for { node.life.loss_or(refused) } else { refused }
             })
         };
-        match NodeId::all(self.nodes()).map(open).collect::<Result<_>>() {
+        match NodeId::all(node.nodes()).map(open).collect::<Result<_>>() {
             Ok(of) => _ = views.line_peers.set(LinePeers { of }),
             Err(error) if is_asked_for => return Err(error),
             // A region that names the engine will find that there is none.
@@ -256,8 +257,8 @@ impl Node {
 
     /// What a node that has ended held locked of lines memory, for the sentence that tells of its end: nothing, or the
     /// region.
-    pub(crate) fn locked_by(&self, lost: NodeId) -> Option<String> {
-        let (shared, all) = self.lines_of_all()?;
+    pub(crate) fn locked_by(&self, node: &Node, lost: NodeId) -> Option<String> {
+        let (shared, all) = self.lines_of_all(node)?;
         let words = |region: String| format!("it had locked an entry of {region}, whose data nobody can have any more");
         if all.peers.is_none() {
             let place = |line: usize| {
@@ -266,7 +267,7 @@ impl Node {
                 let bytes = address - shared.address_of(known.region.first);
                 Some(format!("{} (at byte {bytes})", known.name()))
             };
-            return match self.served.what_was_locked(&self.slots, all.own, lost)? {
+            return match node.served.what_was_locked(&node.slots, all.own, lost)? {
                 Locked::Entry(line) => place(line).map(words),
                 Locked::Perhaps(line) => place(line).map(|place| format!("a thread waited for its part of {place}")),
             };

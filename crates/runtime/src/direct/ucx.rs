@@ -228,44 +228,43 @@ fn read_invitation(body: &mut &[u8]) -> Option<Invitation> {
     Some(Invitation { address: address.to_vec(), key: key.to_vec(), start: number(2), bytes: number(3) })
 }
 
-impl Thread {
-    /// Learns how the memories of all nodes are reached. To be called when all are prepared.
+impl Reached {
+    /// Learns how the memories of all nodes are self. To be called when all are prepared.
     ///
     /// # Errors
-    /// When one cannot be reached.
-    pub(crate) fn meet_by_ucx(&self) -> Result<()> {
-        let node = self.home();
-        let Some(reached) = node.reach.ucx() else { return Ok(()) };
+    /// When one cannot be self.
+    pub(crate) fn meet(&self, thread: &Thread) -> Result<()> {
+        let node = thread.home();
         let (mut peers, mut lock_peers) = (Vec::new(), Vec::new());
         for of in NodeId::all(node.nodes()) {
-            let (lines, locks) = self.invited_by(of, reached)?;
+            let (lines, locks) = self.invited_by(thread, of)?;
             let unreached = || failed(&format!("reach the memory of {}", node.name_of(of)));
-            let peer = reached.worker.accept(&lines).map_err(unreached()).map_err(|e| node.life.loss_or(e))?;
+            let peer = self.worker.accept(&lines).map_err(unreached()).map_err(|e| node.life.loss_or(e))?;
             if let Some(locks) = locks {
-                lock_peers.push(reached.worker.accept_more(&peer, &locks).map_err(unreached())?);
+                lock_peers.push(self.worker.accept_more(&peer, &locks).map_err(unreached())?);
             }
             peers.push(peer);
         }
-        let _ = reached.peers.set(peers);
-        if reached.own_locks.is_some() {
-            let _ = reached.lock_peers.set(lock_peers);
+        let _ = self.peers.set(peers);
+        if self.own_locks.is_some() {
+            let _ = self.lock_peers.set(lock_peers);
         }
         Ok(())
     }
 
     /// A node's invitations: to its lines memory, and to its table of locks where there are such.
-    fn invited_by(&self, of: NodeId, reached: &Reached) -> Result<(Invitation, Option<Invitation>)> {
-        let node = self.home();
+    fn invited_by(&self, thread: &Thread, of: NodeId) -> Result<(Invitation, Option<Invitation>)> {
+        let node = thread.home();
         if of == node.me() {
-            return Ok((reached.own.clone(), reached.own_locks.clone()));
+            return Ok((self.own.clone(), self.own_locks.clone()));
         }
-        node.slots[self.slot()].expect_answer();
+        node.slots[thread.slot()].expect_answer();
         let target = Target::Request { node: of, origin: Origin::Caller };
-        self.stepping(|out| out.send(target, &Message::Invite));
+        thread.stepping(|out| out.send(target, &Message::Invite));
         let body = loop {
-            match node.slots[self.slot()].take_answer() {
+            match node.slots[thread.slot()].take_answer() {
                 Some(body) => break body,
-                None => self.wait(Waiting::Operations(of))?,
+                None => thread.wait(Waiting::Operations(of))?,
             }
         };
         let nonsense = || Error::harm(format!("{} told nonsense of how its memory is reached", node.name_of(of)));
@@ -273,8 +272,8 @@ impl Thread {
         let like = |own: &Invitation, told: Option<Invitation>| {
             told.filter(|told| told.bytes == own.bytes).ok_or_else(nonsense)
         };
-        let lines = like(&reached.own, read_invitation(&mut rest))?;
-        let locks = reached.own_locks.as_ref().map(|own| like(own, read_invitation(&mut rest))).transpose()?;
+        let lines = like(&self.own, read_invitation(&mut rest))?;
+        let locks = self.own_locks.as_ref().map(|own| like(own, read_invitation(&mut rest))).transpose()?;
         if rest.is_empty() { Ok((lines, locks)) } else { Err(nonsense()) }
     }
 }

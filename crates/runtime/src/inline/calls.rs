@@ -253,7 +253,7 @@ fn written(piece: &Piece<'_>) -> Result<()> {
 pub(super) fn store_missed(thread: &Thread, known: &RegionState) -> Result<()> {
     counted(thread, known, |thread, region| (&thread.store_misses, &region.store_misses));
     if known.read_only.load(Ordering::Acquire) {
-        return Err(thread.refuse_write(known));
+        return Err(crate::shared::fault::refuse_write(known));
     }
     Ok(())
 }

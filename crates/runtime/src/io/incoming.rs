@@ -63,7 +63,8 @@ impl Node {
                 };
                 let start = self.now();
                 if wait != Wait::Block {
-                    self.account_spin(at, (start - before).0 < self.spin().0);
+                    let is_worth_it = (start - before).0 < self.config.spin().0;
+                    self.slots[at].spins.account(&self.config, is_worth_it);
                 }
                 match &received {
                     Ok(Received::Datagrams { from, len, segment }) => {

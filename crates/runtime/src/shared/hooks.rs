@@ -118,7 +118,6 @@ unsafe extern "C" fn touch(start: *const c_void, bytes: usize, write: c_int) -> 
     let Some(node) = NODE.get() else { return -1 };
     let Some(shared) = node.shared() else { return -1 };
     let comem = Comem { node: node.clone() };
-    let touched =
-        uncancelled(|| comem.current().and_then(|thread| thread.touch(shared, start.addr(), bytes, write != 0)));
+    let touched = uncancelled(|| comem.current().and_then(|_| shared.touch(start.addr(), bytes, write != 0)));
     if touched.is_ok() { 0 } else { -1 }
 }

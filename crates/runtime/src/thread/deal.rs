@@ -63,6 +63,15 @@ impl DynamicLoops {
     }
 }
 
+/// Leaves the loop that a thread is in, also when its body panics.
+struct Leaves<'a>(&'a Thread);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.leave_loop();
+    }
+}
+
 impl Thread {
     /// Deals the numbers `0..total` out to all threads of all nodes while they run, `chunk` at a time, each once; 0:
     /// in pieces that grow smaller towards the end. Calls `body` with each piece that this thread gets. Every thread
@@ -82,12 +91,6 @@ impl Thread {
     /// # Errors
     /// When threads say different things of one loop, within such a loop, or when the job ends meanwhile.
     pub fn checked_for_dynamic(&self, total: usize, chunk: usize, mut body: impl FnMut(Range<usize>)) -> Result<()> {
-        struct Leaves<'a>(&'a Thread);
-        impl Drop for Leaves<'_> {
-            fn drop(&mut self) {
-                self.0.leave_loop();
-            }
-        }
         self.is_in_no_loop()?;
         let _leaves = Leaves(self);
         while let Some(items) = self.next_items(total as u64, chunk as u64)? {
@@ -118,7 +121,7 @@ impl Thread {
         if (part.total, part.chunk) != (total, chunk) {
             return Err(unlike(part.number, (total, chunk), (part.total, part.chunk)));
         }
-        let items = self.take_items(&part);
+        let items = part.take(self);
         if !matches!(items, Ok(Some(_))) {
             self.leave_loop();
         }
@@ -145,57 +148,60 @@ impl Thread {
         self.state.borrow_mut().in_loop = Some(part.clone());
         part
     }
+}
 
-    fn take_items(&self, part: &Part) -> Result<Option<Range<u64>>> {
-        let threads = self.node.threads();
-        let mut batch = self.locked_out(Waiting::Loop(part.number), &part.batch);
+impl Part {
+    /// The next piece of the loop for a thread of this node; `None` where nothing is left.
+    fn take(&self, thread: &Thread) -> Result<Option<Range<u64>>> {
+        let threads = thread.node.threads();
+        let mut batch = thread.locked_out(Waiting::Loop(self.number), &self.batch);
         if batch.items.is_empty() && !batch.over {
-            let now = self.node.now();
+            let now = thread.node.now();
             if batch.since.0 > 0 {
                 let span = now - batch.since;
-                batch.sizes.lasted(&self.home().config.tuning.sync, span);
+                batch.sizes.lasted(&thread.home().config.tuning.sync, span);
             }
-            let chunks = if part.chunk == 0 { u64::MAX } else { batch.sizes.chunks() };
-            batch.items = self.next_batch(part, chunks)?;
+            let chunks = if self.chunk == 0 { u64::MAX } else { batch.sizes.chunks() };
+            batch.items = self.next_batch(thread, chunks)?;
             batch.over = batch.items.is_empty();
-            batch.since = self.node.now();
+            batch.since = thread.node.now();
         }
         let left = batch.items.end - batch.items.start;
         if left == 0 {
             return Ok(None);
         }
-        let count = if part.chunk == 0 { deal::guided(left, threads) } else { part.chunk.min(left) };
+        let count = if self.chunk == 0 { deal::guided(left, threads) } else { self.chunk.min(left) };
         let start = batch.items.start;
         batch.items.start += count;
         Ok(Some(start..start + count))
     }
 
     /// Asks the loop's manager for a batch of so many chunks at most; it is empty when nothing is left.
-    fn next_batch(&self, part: &Part, chunks: u64) -> Result<Range<u64>> {
-        let wanted = BatchRequest { total: part.total, chunk: part.chunk.max(1), chunks };
-        let manager = deal::manager(part.number, self.node.nodes());
-        let dealt = if manager == self.node.me() {
-            let dealt = self.node.loops.manage(|loops| loops.deal(part.number, wanted, self.node.nodes()));
+    fn next_batch(&self, thread: &Thread, chunks: u64) -> Result<Range<u64>> {
+        let wanted = BatchRequest { total: self.total, chunk: self.chunk.max(1), chunks };
+        let manager = deal::manager(self.number, thread.node.nodes());
+        let dealt = if manager == thread.node.me() {
+            let dealt = thread.node.loops.manage(|loops| loops.deal(self.number, wanted, thread.node.nodes()));
             dealt.map_err(|misbehaved| Error::Argument(format!("this node {misbehaved}")))?
         } else {
-            self.operation(|| self.ask_for_items(part.number, wanted))?
+            thread.operation(|| self.ask(thread, wanted))?
         };
         match dealt {
             Dealt::Items(items) => Ok(items),
-            Dealt::Unlike(total, chunk) => Err(unlike(part.number, (part.total, wanted.chunk), (total, chunk))),
+            Dealt::Unlike(total, chunk) => Err(unlike(self.number, (self.total, wanted.chunk), (total, chunk))),
         }
     }
 
-    fn ask_for_items(&self, number: u64, wanted: BatchRequest) -> Result<Dealt> {
-        let node = deal::manager(number, self.node.nodes());
-        self.node.slots[self.slot].expect_answer();
+    fn ask(&self, thread: &Thread, wanted: BatchRequest) -> Result<Dealt> {
+        let node = deal::manager(self.number, thread.node.nodes());
+        thread.node.slots[thread.slot].expect_answer();
         let target = Target::Request { node, origin: Origin::Caller };
-        self.stepping(|out| out.send(target, &Message::Deal { number, wanted }));
+        thread.stepping(|out| out.send(target, &Message::Deal { number: self.number, wanted }));
         let answer = loop {
-            if let Some(answer) = self.node.slots[self.slot].take_answer() {
+            if let Some(answer) = thread.node.slots[thread.slot].take_answer() {
                 break answer;
             }
-            self.wait(Waiting::Loop(number))?;
+            thread.wait(Waiting::Loop(self.number))?;
         };
         match Message::parse(types::DEALT, &answer) {
             Ok(Message::Dealt { fine: true, low, high }) if low <= high && high <= wanted.total => {

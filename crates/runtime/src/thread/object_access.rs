@@ -38,25 +38,39 @@ impl Counters {
 }
 
 impl Thread {
-    pub(crate) fn read_elements(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
+    /// What this thread does to an object.
+    pub(crate) fn access<'a>(&'a self, object: &'a Arc<Object>) -> ObjectAccess<'a> {
+        ObjectAccess { thread: self, object }
+    }
+}
+
+/// An object, as one thread reads and writes it.
+#[derive(Clone, Copy)]
+pub(crate) struct ObjectAccess<'a> {
+    pub(super) thread: &'a Thread,
+    pub(super) object: &'a Arc<Object>,
+}
+
+impl ObjectAccess<'_> {
+    pub(crate) fn read(&self, start: usize, out: &mut [u8]) -> Result<()> {
         if !self.has_to_stand_apart(out) {
-            return self.read_to_own(object, start, out);
+            return self.read_to_own(start, out);
         }
         let mut own = vec![0; out.len()];
-        self.read_to_own(object, start, &mut own)?;
+        self.read_to_own(start, &mut own)?;
         // SAFETY: both have as many bytes. Memory that the program checks itself is written by the same checks.
         unsafe { calls::write(out.as_mut_ptr(), own.as_ptr(), own.len()) };
         Ok(())
     }
 
-    pub(crate) fn write_elements(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, start: usize, values: &[u8]) -> Result<()> {
         if !self.has_to_stand_apart(values) {
-            return self.write_from_own(object, start, values);
+            return self.write_from_own(start, values);
         }
         let mut own = vec![0; values.len()];
         // SAFETY: both have as many bytes; as above.
         unsafe { calls::read(own.as_mut_ptr(), values.as_ptr(), own.len()) };
-        self.write_from_own(object, start, &own)
+        self.write_from_own(start, &own)
     }
 
     /// Whether bytes for the program's buffer have to stand elsewhere while the thread waits for a unit. The buffer may
@@ -64,55 +78,58 @@ impl Thread {
     /// there would wait for a page within a step, that is, with the unit's lock held, which somebody else's request may
     /// be for that comes meanwhile.
     fn has_to_stand_apart(&self, buffer: &[u8]) -> bool {
-        self.state.borrow().ranges.meet(buffer) || may_fault(&self.node, buffer)
+        let ObjectAccess { thread, .. } = *self;
+        thread.state.borrow().ranges.meet(buffer) || may_fault(&thread.node, buffer)
     }
 
-    fn read_to_own(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
+    fn read_to_own(&self, start: usize, out: &mut [u8]) -> Result<()> {
+        let ObjectAccess { thread, object } = *self;
         if let Some(lined) = object.lined() {
             let bytes = out.len();
-            let read = |unit, offset, part: Range<usize>| lined.read(self, unit, offset, &mut out[part]);
+            let read = |unit, offset, part: Range<usize>| lined.read(thread, unit, offset, &mut out[part]);
             return uncancelled(|| object.each_unit(start, bytes, read));
         }
-        self.operation(|| {
+        thread.operation(|| {
             object.each_unit(start, out.len(), |unit, offset, bytes| match object.engine {
                 Engine::Msi => {
                     let part = &mut out[bytes];
-                    self.with_unit(object, unit, Want::Shared, |memory| read_part(memory, offset, part))
+                    self.with_unit(unit, Want::Shared, |memory| read_part(memory, offset, part))
                 }
                 Engine::Broadcast => {
                     let part = &mut out[bytes];
-                    self.locally(object, unit, |memory| read_part(memory, offset, part))
+                    self.locally(unit, |memory| read_part(memory, offset, part))
                 }
-                Engine::Owner => self.read_at_owner(object, unit, offset, &mut out[bytes]),
+                Engine::Owner => self.read_at_owner(unit, offset, &mut out[bytes]),
                 Engine::Direct => {
                     let part = &mut out[bytes];
-                    self.locally(object, unit, |memory| read_part(memory, offset, part))
+                    self.locally(unit, |memory| read_part(memory, offset, part))
                 }
             })
         })
     }
 
-    fn write_from_own(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
+    fn write_from_own(&self, start: usize, values: &[u8]) -> Result<()> {
+        let ObjectAccess { thread, object } = *self;
         if let Some(lined) = object.lined() {
-            let write = |unit, offset, part| lined.write(self, unit, offset, &values[part]);
+            let write = |unit, offset, part| lined.write(thread, unit, offset, &values[part]);
             return uncancelled(|| object.each_unit(start, values.len(), write));
         }
-        self.operation(|| {
+        thread.operation(|| {
             object.each_unit(start, values.len(), |unit, offset, bytes| {
                 let part = &values[bytes];
                 match object.engine {
-                    Engine::Msi => self.with_unit(object, unit, Want::Modified, |memory| {
+                    Engine::Msi => self.with_unit(unit, Want::Modified, |memory| {
                         memory.write(offset, part);
                     }),
                     Engine::Broadcast => {
-                        self.locally(object, unit, |memory| {
+                        self.locally(unit, |memory| {
                             memory.write(offset, part);
                         })?;
-                        self.node.combine_write(self.slot, object, (unit, offset), part);
+                        thread.node.combine_write(thread.slot, object, (unit, offset), part);
                         Ok(())
                     }
-                    Engine::Owner => self.write_at_owner(object, unit, offset, part),
-                    Engine::Direct => self.locally(object, unit, |memory| {
+                    Engine::Owner => self.write_at_owner(unit, offset, part),
+                    Engine::Direct => self.locally(unit, |memory| {
                         memory.write(offset, part);
                     }),
                 }
@@ -120,44 +137,35 @@ impl Thread {
         })
     }
 
-    /// Calls `f(unit, offset in the unit, range of the bytes)` for the parts of a range of elements.
     /// Runs `f` on a unit's memory under its lock, whatever its state.
-    pub(super) fn locally(&self, object: &Object, unit: u32, f: impl FnOnce(&mut dyn UnitMemory)) -> Result<()> {
-        self.stepping(|out| object.step(self.node.objects.guard(), unit, Some(self.slot), out, |_, cx| f(cx.memory)));
+    pub(super) fn locally(&self, unit: u32, f: impl FnOnce(&mut dyn UnitMemory)) -> Result<()> {
+        let ObjectAccess { thread, object } = *self;
+        thread.stepping(|out| {
+            object.step(thread.node.objects.guard(), unit, Some(thread.slot), out, |_, cx| f(cx.memory))
+        });
         Ok(())
     }
 
     /// Runs `f` once the unit is here in the state wanted.
-    pub(super) fn with_unit(
-        &self,
-        object: &Arc<Object>,
-        unit: u32,
-        want: Want,
-        mut f: impl FnMut(&mut dyn UnitMemory),
-    ) -> Result<()> {
+    pub(super) fn with_unit(&self, unit: u32, want: Want, mut f: impl FnMut(&mut dyn UnitMemory)) -> Result<()> {
+        let ObjectAccess { thread, object } = *self;
         let mut missed = false;
         loop {
-            if self.try_unit(object, unit, want, false, &mut f) {
+            if self.try_unit(unit, want, false, &mut f) {
                 break;
             }
-            self.counters().count_miss(&mut missed, want);
-            self.let_pins_go();
-            self.wait(Waiting::Fetch { object: object.id, unit })?;
+            thread.counters().count_miss(&mut missed, want);
+            thread.let_pins_go();
+            thread.wait(Waiting::Fetch { object: object.id, unit })?;
         }
-        if missed { self.take_pins_back() } else { Ok(()) }
+        if missed { thread.take_pins_back() } else { Ok(()) }
     }
 
-    pub(super) fn try_unit(
-        &self,
-        object: &Object,
-        unit: u32,
-        want: Want,
-        pin: bool,
-        f: &mut dyn FnMut(&mut dyn UnitMemory),
-    ) -> bool {
-        let slot = self.slot;
-        self.stepping(|out| {
-            object.step(self.node.objects.guard(), unit, Some(slot), out, |state, cx| {
+    pub(super) fn try_unit(&self, unit: u32, want: Want, pin: bool, f: &mut dyn FnMut(&mut dyn UnitMemory)) -> bool {
+        let ObjectAccess { thread, object } = *self;
+        let slot = thread.slot;
+        thread.stepping(|out| {
+            object.step(thread.node.objects.guard(), unit, Some(slot), out, |state, cx| {
                 if state.begin(cx, slot, want, pin) == Begin::Wait {
                     return false;
                 }
@@ -171,17 +179,18 @@ impl Thread {
         }) == Some(true)
     }
 
-    pub(super) fn read_at_owner(&self, object: &Arc<Object>, unit: u32, offset: usize, out: &mut [u8]) -> Result<()> {
-        if object.home_of(unit) == self.node.me() {
-            return self.locally(object, unit, |memory| read_part(memory, offset, out));
+    pub(super) fn read_at_owner(&self, unit: u32, offset: usize, out: &mut [u8]) -> Result<()> {
+        let ObjectAccess { thread, object } = *self;
+        if object.home_of(unit) == thread.node.me() {
+            return self.locally(unit, |memory| read_part(memory, offset, out));
         }
         let step = OWNER_CHUNK.max(object.segments.element());
         let step = step - step % object.segments.element();
         for (i, part) in out.chunks_mut(step).enumerate() {
-            self.counters().remote_reads.add(1);
+            thread.counters().remote_reads.add(1);
             let (at, len) = ((offset + i * step) as u32, part.len() as u32);
             let id = UnitId { object: object.id, index: unit };
-            let answer = self.ask_owner(object, id, |cx| owner::ask_read(cx, at, len))?;
+            let answer = self.ask_owner(id, |cx| owner::ask_read(cx, at, len))?;
             if answer.len() != part.len() {
                 return Err(Error::PeerMisbehaved("the owner's answer has the wrong size".to_string()));
             }
@@ -190,40 +199,39 @@ impl Thread {
         Ok(())
     }
 
-    pub(super) fn write_at_owner(&self, object: &Arc<Object>, unit: u32, offset: usize, values: &[u8]) -> Result<()> {
-        if object.home_of(unit) == self.node.me() {
-            return self.locally(object, unit, |memory| {
+    pub(super) fn write_at_owner(&self, unit: u32, offset: usize, values: &[u8]) -> Result<()> {
+        let ObjectAccess { thread, object } = *self;
+        if object.home_of(unit) == thread.node.me() {
+            return self.locally(unit, |memory| {
                 memory.write(offset, values);
             });
         }
         let step = OWNER_CHUNK.max(object.segments.element());
         let step = step - step % object.segments.element();
         for (i, part) in values.chunks(step).enumerate() {
-            self.counters().remote_writes.add(1);
+            thread.counters().remote_writes.add(1);
             let at = (offset + i * step) as u32;
             let id = UnitId { object: object.id, index: unit };
-            self.ask_owner(object, id, |cx| owner::ask_write(cx, at, part))?;
+            self.ask_owner(id, |cx| owner::ask_write(cx, at, part))?;
         }
         Ok(())
     }
 
     /// Sends a request to a unit's owner and waits for the answer.
-    pub(super) fn ask_owner(
-        &self,
-        object: &Object,
-        unit: UnitId,
-        ask: impl FnOnce(&mut Context<'_>),
-    ) -> Result<Vec<u8>> {
-        self.let_pins_go();
-        self.node.slots[self.slot].expect_answer();
-        self.stepping(|out| object.step(self.node.objects.guard(), unit.index, Some(self.slot), out, |_, cx| ask(cx)));
+    pub(super) fn ask_owner(&self, unit: UnitId, ask: impl FnOnce(&mut Context<'_>)) -> Result<Vec<u8>> {
+        let ObjectAccess { thread, object } = *self;
+        thread.let_pins_go();
+        thread.node.slots[thread.slot].expect_answer();
+        thread.stepping(|out| {
+            object.step(thread.node.objects.guard(), unit.index, Some(thread.slot), out, |_, cx| ask(cx))
+        });
         let answer = loop {
-            if let Some(answer) = self.node.slots[self.slot].take_answer() {
+            if let Some(answer) = thread.node.slots[thread.slot].take_answer() {
                 break answer;
             }
-            self.wait(Waiting::Fetch { object: unit.object, unit: unit.index })?;
+            thread.wait(Waiting::Fetch { object: unit.object, unit: unit.index })?;
         };
-        self.take_pins_back()?;
+        thread.take_pins_back()?;
         Ok(answer)
     }
 }

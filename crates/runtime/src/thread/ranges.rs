@@ -1,7 +1,7 @@
 //! Ranges of elements that are lent to the program as plain memory.
 
 use super::Thread;
-use super::object_access::read_part;
+use super::object_access::{ObjectAccess, read_part};
 use crate::error::{Error, Result};
 use crate::node::Waiting;
 use crate::object::Object;
@@ -41,6 +41,43 @@ impl Pin {
     pub(super) fn overlaps(&self, other: &Pin) -> bool {
         let (a, b) = (&self.units, &other.units);
         self.object.id == other.object.id && a.start < b.end && b.start < a.end
+    }
+
+    /// Ends a lending, and serves those who waited for it.
+    fn give_back(&self, thread: &Thread) {
+        for unit in self.object.end_lending(&self.units) {
+            thread.stepping(|out| {
+                self.object
+                    .step(thread.node.objects.guard(), unit, Some(thread.slot), out, |state, cx| state.settle(cx))
+            });
+        }
+    }
+
+    /// Borrows the range, which is number `at` of all `pins`, the earlier ones being borrowed. What another range of this thread needs for
+    /// writing is asked for writing at once: a unit that is lent cannot be upgraded while somebody else wants it.
+    fn borrow(&self, thread: &Thread, pins: &[Pin], at: usize) -> Result<()> {
+        let writes = pins.iter().any(|other| other.want == Want::Modified && other.overlaps(self));
+        let want = if writes { Want::Modified } else { self.want };
+        if self.object.try_lend(&self.units, want) {
+            return Ok(());
+        }
+        let mut pinned = Vec::new();
+        let mine = |unit: u32| pins[..at].iter().any(|p| p.object.id == self.object.id && p.units.contains(&unit));
+        for unit in self.units.clone().filter(|unit| !mine(*unit)) {
+            let mut missed = false;
+            while !thread.access(&self.object).try_unit(unit, want, true, &mut |_| ()) {
+                thread.counters().count_miss(&mut missed, want);
+                thread.wait(Waiting::Fetch { object: self.object.id, unit })?;
+            }
+            pinned.push(unit);
+        }
+        self.object.lend_pinned(&self.units);
+        for unit in pinned {
+            thread.stepping(|out| {
+                self.object.step(thread.node.objects.guard(), unit, Some(thread.slot), out, |state, cx| state.unpin(cx))
+            });
+        }
+        Ok(())
     }
 }
 
@@ -106,12 +143,18 @@ impl Thread {
                 self.state.borrow_mut().ranges.pins.push(pin);
                 Ok(())
             }
-            Engine::Msi => self.operation(|| self.pin_range(pin)),
+            // Not all is here: every range of this thread is taken anew in the order of objects and units, which all
+            // threads keep, so that no two wait for each other's.
+            Engine::Msi => self.operation(|| {
+                self.let_pins_go();
+                self.state.borrow_mut().ranges.pins.push(pin);
+                self.take_pins_back()
+            }),
             Engine::Broadcast | Engine::Owner | Engine::Direct => {
                 if object.engine == Engine::Owner {
-                    self.operation(|| self.fetch_range_from_owners(object, &range))?;
+                    self.operation(|| self.access(object).fetch_range_from_owners(&range))?;
                 } else if object.lined().is_some() {
-                    self.copy_range_from_lines(object, &range)?;
+                    self.access(object).copy_range_from_lines(&range)?;
                 }
                 self.state.borrow_mut().ranges.copies.push(pin);
                 Ok(())
@@ -129,36 +172,19 @@ impl Thread {
         }
         let pin = self.state.borrow_mut().ranges.close(object, &range, write)?;
         match object.engine {
-            Engine::Msi => self.give_back(&pin),
-            Engine::Broadcast if write => self.operation(|| self.tell_range(object, &range))?,
-            Engine::Owner if write => self.operation(|| self.return_range_to_owners(object, &range))?,
-            Engine::Direct if write && object.lined().is_some() => self.copy_range_to_lines(object, &range)?,
+            Engine::Msi => pin.give_back(self),
+            Engine::Broadcast if write => self.operation(|| self.access(object).tell_range(&range))?,
+            Engine::Owner if write => self.operation(|| self.access(object).return_range_to_owners(&range))?,
+            Engine::Direct if write && object.lined().is_some() => self.access(object).copy_range_to_lines(&range)?,
             Engine::Broadcast | Engine::Owner | Engine::Direct => {}
         }
         Ok(())
     }
 
-    /// Borrows a range that is not all here: every range of this thread is taken anew in the order of objects and
-    /// units, which all threads keep, so that no two wait for each other's.
-    fn pin_range(&self, pin: Pin) -> Result<()> {
-        self.let_pins_go();
-        self.state.borrow_mut().ranges.pins.push(pin);
-        self.take_pins_back()
-    }
-
     /// The thread goes away: others may have what it has left open.
     pub(super) fn end_ranges(&self) {
         let left = std::mem::take(&mut self.state.borrow_mut().ranges.pins);
-        left.iter().for_each(|pin| self.give_back(pin));
-    }
-
-    /// Ends a lending, and serves those who waited for it.
-    pub(super) fn give_back(&self, pin: &Pin) {
-        for unit in pin.object.end_lending(&pin.units) {
-            self.stepping(|out| {
-                pin.object.step(self.node.objects.guard(), unit, Some(self.slot), out, |state, cx| state.settle(cx))
-            });
-        }
+        left.iter().for_each(|pin| pin.give_back(self));
     }
 
     /// About to wait: a thread that waits is not using its ranges, so others may have them meanwhile.
@@ -167,7 +193,7 @@ impl Thread {
             self.let_go_of(shared, None);
         }
         let pins = self.state.borrow_mut().ranges.let_go();
-        pins.iter().for_each(|pin| self.give_back(pin));
+        pins.iter().for_each(|pin| pin.give_back(self));
     }
 
     /// The wait is over: every range that the program still uses comes back before it goes on.
@@ -175,88 +201,71 @@ impl Thread {
         let mut pins = self.state.borrow_mut().ranges.take_back();
         pins.sort_by_key(Pin::key);
         for at in 0..pins.len() {
-            self.borrow_again(&pins, at)?;
+            pins[at].borrow(self, &pins, at)?;
         }
         Ok(())
     }
+}
 
-    /// Borrows range `at` of `pins`, all earlier ones being borrowed. What another range of this thread needs for
-    /// writing is asked for writing at once: a unit that is lent cannot be upgraded while somebody else wants it.
-    pub(super) fn borrow_again(&self, pins: &[Pin], at: usize) -> Result<()> {
-        let pin = &pins[at];
-        let writes = pins.iter().any(|other| other.want == Want::Modified && other.overlaps(pin));
-        let want = if writes { Want::Modified } else { pin.want };
-        if pin.object.try_lend(&pin.units, want) {
-            return Ok(());
-        }
-        let mut pinned = Vec::new();
-        let mine = |unit: u32| pins[..at].iter().any(|p| p.object.id == pin.object.id && p.units.contains(&unit));
-        for unit in pin.units.clone().filter(|unit| !mine(*unit)) {
-            let mut missed = false;
-            while !self.try_unit(&pin.object, unit, want, true, &mut |_| ()) {
-                self.counters().count_miss(&mut missed, want);
-                self.wait(Waiting::Fetch { object: pin.object.id, unit })?;
-            }
-            pinned.push(unit);
-        }
-        pin.object.lend_pinned(&pin.units);
-        for unit in pinned {
-            self.stepping(|out| {
-                pin.object.step(self.node.objects.guard(), unit, Some(self.slot), out, |state, cx| state.unpin(cx))
-            });
-        }
-        Ok(())
-    }
-
-    pub(super) fn fetch_range_from_owners(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
+impl ObjectAccess<'_> {
+    /// Brings what other nodes own of a range into this node's copy.
+    fn fetch_range_from_owners(&self, range: &Range<usize>) -> Result<()> {
+        let ObjectAccess { thread, object } = *self;
         let mut bytes = vec![0; range.len() * object.segments.element()];
         object.each_unit(range.start, bytes.len(), |unit, offset, part| {
-            if object.home_of(unit) == self.node.me() {
+            if object.home_of(unit) == thread.node.me() {
                 return Ok(());
             }
-            self.read_at_owner(object, unit, offset, &mut bytes[part.clone()])?;
-            self.locally(object, unit, |memory| {
+            self.read_at_owner(unit, offset, &mut bytes[part.clone()])?;
+            self.locally(unit, |memory| {
                 memory.write(offset, &bytes[part]);
             })
         })
     }
 
     /// Nothing of a lent range is locked while the program uses it: it gets a copy, which nobody else writes to.
-    fn copy_range_from_lines(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
+    fn copy_range_from_lines(&self, range: &Range<usize>) -> Result<()> {
+        let ObjectAccess { object, .. } = *self;
         let mut bytes = vec![0; range.len() * object.segments.element()];
-        self.read_elements(object, range.start, &mut bytes)?;
+        self.read(range.start, &mut bytes)?;
         object.each_unit(range.start, bytes.len(), |unit, offset, part| {
-            self.locally(object, unit, |memory| {
+            self.locally(unit, |memory| {
                 memory.write(offset, &bytes[part]);
             })
         })
     }
 
-    fn copy_range_to_lines(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
+    /// Writes the copy of a range back.
+    fn copy_range_to_lines(&self, range: &Range<usize>) -> Result<()> {
+        let ObjectAccess { object, .. } = *self;
         let mut bytes = vec![0; range.len() * object.segments.element()];
         object.each_unit(range.start, bytes.len(), |unit, offset, part| {
-            self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes[part]))
+            self.locally(unit, |memory| read_part(memory, offset, &mut bytes[part]))
         })?;
-        self.write_elements(object, range.start, &bytes)
+        self.write(range.start, &bytes)
     }
 
-    pub(super) fn return_range_to_owners(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
+    /// Gives owners what was written to this node's copy of a range.
+    fn return_range_to_owners(&self, range: &Range<usize>) -> Result<()> {
+        let ObjectAccess { thread, object } = *self;
         let mut bytes = vec![0; range.len() * object.segments.element()];
         object.each_unit(range.start, bytes.len(), |unit, offset, part| {
-            if object.home_of(unit) == self.node.me() {
+            if object.home_of(unit) == thread.node.me() {
                 return Ok(());
             }
-            self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes[part.clone()]))?;
-            self.write_at_owner(object, unit, offset, &bytes[part])
+            self.locally(unit, |memory| read_part(memory, offset, &mut bytes[part.clone()]))?;
+            self.write_at_owner(unit, offset, &bytes[part])
         })
     }
 
-    pub(super) fn tell_range(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
+    /// Tells all nodes what was written to a range.
+    fn tell_range(&self, range: &Range<usize>) -> Result<()> {
+        let ObjectAccess { thread, object } = *self;
         let element = object.segments.element();
         let mut bytes = vec![0; range.len() * element];
         object.each_unit(range.start, bytes.len(), |unit, offset, part| {
-            self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes[part.clone()]))?;
-            self.node.combine_write(self.slot, object, (unit, offset), &bytes[part]);
+            self.locally(unit, |memory| read_part(memory, offset, &mut bytes[part.clone()]))?;
+            thread.node.combine_write(thread.slot, object, (unit, offset), &bytes[part]);
             Ok(())
         })
     }

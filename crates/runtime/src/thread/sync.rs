@@ -1,15 +1,12 @@
-//! Barriers, reductions, locks and flags as a thread calls them.
+//! Barriers, reductions and flags as a thread calls them.
 
-use super::{Thread, cpu_ns, misuse};
-use crate::collective_gate::{CollectiveGate, is_coherent};
+use super::{Thread, cpu_ns};
+use crate::collective_gate::{Call, is_coherent};
 use crate::error::{Error, Result};
 use crate::node::Waiting;
-use comem_protocol::ids::{FlagId, LockId};
-use comem_protocol::sync::Context;
-use comem_protocol::sync::lock::{Acquire, Locks};
+use comem_protocol::ids::FlagId;
 use comem_protocol::sync::mismatch::Mismatch;
 use comem_protocol::sync::reduce::{NUMBERS_MAX, Number, Operator, Reduction};
-use comem_protocol::time::Time;
 use comem_protocol::wire::message::Collective;
 
 impl Thread {
@@ -93,7 +90,7 @@ impl Thread {
             self.let_pins_go();
             let slot = self.slot;
             let coherent = is_coherent(self.node.gate.is_some(), what);
-            let call = if coherent { self.begin_call()? } else { None };
+            let call = if coherent { Call::begin(self)? } else { None };
             let (notices, gate) = if coherent { self.before_barrier(what, call.as_ref()) } else { Default::default() };
             let (number, by_word) = self.stepping(|out| {
                 let now = self.node.now();
@@ -103,7 +100,7 @@ impl Thread {
                 })
             })?;
             if let Some(arrival) = by_word {
-                self.arrive_by_word(arrival, (what, number))?;
+                self.node.arrival_words.arrive(self, arrival, (what, number))?;
             }
             while !self.node.sync.with_barrier(|b| b.is_open(what, number))? {
                 self.wait(Waiting::Barrier(what, number))?;
@@ -200,224 +197,6 @@ impl Thread {
         }
         self.counters().reductions.add(1);
         Ok(result)
-    }
-
-    /// Acquires a lock, without a guard: for languages whose locks have none. [`Thread::raw_unlock`] releases it.
-    ///
-    /// # Errors
-    /// When this thread holds the lock already, or a node is lost.
-    pub fn raw_lock(&self, lock: LockId) -> Result<()> {
-        // What others ask for is looked at when the lock is released, or by who waits for it.
-        self.node.send_combined_of(self.slot, self.slot);
-        self.counters().lock_acquires.add(1);
-        match &self.node.gate {
-            None if self.takes_at_once(lock)? => {}
-            None => self.takes_later(lock)?,
-            Some(sections) => self.lock_in_section(sections, lock)?,
-        }
-        self.locks.one_more();
-        Ok(())
-    }
-
-    /// As [`Thread::try_lock`], without a guard; whether this thread holds the lock now and did not before.
-    ///
-    /// # Errors
-    /// When a node is lost.
-    pub fn raw_try_lock(&self, lock: LockId) -> Result<bool> {
-        // A thread that tries again and again sees to it that what it waits for comes in.
-        self.node.serve_at_call(self.slot, None);
-        self.node.send_combined_of(self.slot, self.slot);
-        let may_begin = || self.node.gate.as_ref().is_none_or(|sections| sections.begin_at_once(self.slot));
-        if self.node.holds_lock(lock, self.slot) || !may_begin() {
-            return self.node.life.goes_on().map(|()| false);
-        }
-        let taken = match self.node.sync.lock_tables() {
-            Some(tables) => self.takes_free(tables, lock),
-            None => self.takes_free_token(lock),
-        };
-        if matches!(taken, Ok(true)) {
-            self.counters().lock_acquires.add(1);
-            self.locks.one_more();
-            return Ok(true);
-        }
-        self.node.gate.iter().for_each(|sections| self.end_section(sections));
-        taken.and_then(|_| self.node.life.goes_on()).map(|()| false)
-    }
-
-    /// Takes a lock whose token is here and free; else asks for the token, for no thread, and does not wait.
-    fn takes_free_token(&self, lock: LockId) -> Result<bool> {
-        if self.retakes(lock)? {
-            return Ok(true);
-        }
-        let slot = self.slot;
-        let take = |l: &mut Locks, cx: &mut Context<'_>| l.try_acquire(cx, lock, slot);
-        let mut taken = self.stepping(|out| self.node.with_locks(lock, Some(slot), out, take));
-        if !taken {
-            // A token that was published comes at once.
-            self.node.request_tokens(slot, &[lock]);
-            taken = self.node.sync.lock_shard(lock).reacquire_local(lock, slot);
-        }
-        if taken {
-            self.operation(|| self.after_acquire(Some(lock)))?;
-        }
-        Ok(taken)
-    }
-
-    /// Takes a lock without a message and without waiting; whether it did.
-    #[inline]
-    fn takes_at_once(&self, lock: LockId) -> Result<bool> {
-        match self.node.sync.lock_tables() {
-            Some(tables) => self.takes_free(tables, lock),
-            None => self.retakes(lock),
-        }
-    }
-
-    /// Takes a lock that [`Thread::takes_at_once`] did not.
-    fn takes_later(&self, lock: LockId) -> Result<()> {
-        match self.node.sync.lock_tables() {
-            Some(tables) => self.takes_in_turn(tables, lock),
-            None => self.fetch_lock(lock),
-        }
-    }
-
-    /// A lock last held here: no message, and no clock either. Whether it is one, and is held now.
-    fn retakes(&self, lock: LockId) -> Result<bool> {
-        if !self.node.sync.lock_shard(lock).reacquire_local(lock, self.slot) {
-            return Ok(false);
-        }
-        if self.node.awaits_diffs() {
-            // The token has come while no thread waited for it.
-            self.operation(|| self.after_acquire(Some(lock)))?;
-        }
-        Ok(true)
-    }
-
-    /// Acquires a lock where another thread of the node may make a collective call meanwhile.
-    fn lock_in_section(&self, sections: &CollectiveGate, lock: LockId) -> Result<()> {
-        loop {
-            let entry = self.begin_section(sections)?;
-            match self.takes_at_once(lock) {
-                Ok(false) => {}
-                Ok(true) => return Ok(()),
-                Err(error) => {
-                    self.end_section(sections);
-                    return Err(error);
-                }
-            }
-            // Who waits for a token holds nothing, however patient, so nobody may wait for that: the token may be where
-            // it stays until the call is over.
-            self.end_section(sections);
-            self.takes_later(lock)?;
-            if sections.begin(self.slot, entry) {
-                return Ok(());
-            }
-            let slot = self.slot;
-            match self.node.sync.lock_tables() {
-                Some(tables) => _ = self.lets_go(tables, lock)?,
-                None => self
-                    .stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.hand_back(cx, lock, slot))),
-            }
-        }
-    }
-
-    fn fetch_lock(&self, lock: LockId) -> Result<()> {
-        self.operation(|| {
-            let slot = self.slot;
-            if self.node.sync.lock_shard(lock).holds(lock, slot) {
-                return Err(Error::LockHeld { thread: self.id(), lock });
-            }
-            let (first, asked) = self.stepping(|out| {
-                let first = self.node.with_locks(lock, Some(slot), out, |l, cx| l.acquire(cx, lock, slot));
-                (first, !out.sends().is_empty())
-            });
-            if first == Acquire::Held {
-                // The token has come since `reacquire_local`, while no thread waited for it.
-                return if self.node.awaits_diffs() { self.after_acquire(Some(lock)) } else { Ok(()) };
-            }
-            if first == Acquire::Taken {
-                self.counters().lock_remote.add(1);
-                self.counters().lock_taken.add(1);
-                return self.after_acquire(Some(lock));
-            }
-            let start = if asked { self.node.now() } else { Time(0) };
-            if asked {
-                self.counters().lock_remote.add(1);
-                self.node.schedule.step(|machine| machine.token_requested(lock, start));
-            }
-            self.slow_down();
-            self.let_pins_go();
-            while !self.node.sync.lock_shard(lock).holds(lock, slot) {
-                self.wait(Waiting::Lock(lock))?;
-            }
-            if asked {
-                self.node.token_arrived(slot, lock, start);
-            }
-            self.after_acquire(Some(lock))?;
-            self.take_pins_back()
-        })
-    }
-
-    /// Releases a lock that this thread has acquired by [`Thread::raw_lock`].
-    ///
-    /// # Errors
-    /// When this thread does not hold the lock.
-    pub fn raw_unlock(&self, lock: LockId) -> Result<()> {
-        self.node.serve_at_call(self.slot, Some(lock));
-        self.node.send_combined_of(self.slot, self.slot);
-        match self.node.sync.lock_tables() {
-            Some(tables) if self.lets_go(tables, lock)? => {}
-            Some(_) => return Err(misuse::holds_it_not(self.id(), lock)),
-            None if self.node.sync.lock_shard(lock).release_local(lock, self.slot, || self.node.mark()) => {}
-            None => self.give_lock(lock)?,
-        }
-        self.node.gate.iter().for_each(|sections| self.end_section(sections));
-        self.locks.one_less();
-        Ok(())
-    }
-
-    fn give_lock(&self, lock: LockId) -> Result<()> {
-        self.operation(|| {
-            let slot = self.slot;
-            let released =
-                self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.release(cx, lock, slot)));
-            released.map_err(|_| misuse::holds_it_not(self.id(), lock))
-        })
-    }
-
-    /// Acquires a lock, and under the engine `scope` with it what all who released it had written until then, whatever
-    /// lock it was written under: Brazos's lazy acquire. Under other engines every acquire is of that kind. Where the
-    /// token has come without that, all other nodes are asked, one after the other.
-    ///
-    /// # Errors
-    /// When this thread holds the lock already, or a node is lost.
-    pub fn raw_lock_lazily(&self, lock: LockId) -> Result<()> {
-        self.node.intervals().into_iter().for_each(|mut intervals| intervals.require_full_notices_always(lock));
-        self.raw_lock(lock)?;
-        let is_partial = self.node.intervals().is_some_and(|intervals| intervals.has_partial_notices(lock));
-        if is_partial { self.catch_up(lock) } else { Ok(()) }
-    }
-
-    /// Learns what the token of a lock that this thread holds did not bring.
-    fn catch_up(&self, lock: LockId) -> Result<()> {
-        let slot = self.slot;
-        self.operation(|| {
-            while self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.catch_up(cx, lock))) {
-                self.wait(Waiting::Lock(lock))?;
-            }
-            self.node.intervals().into_iter().for_each(|mut intervals| intervals.has_caught_up(lock));
-            self.after_acquire(Some(lock))
-        })
-    }
-
-    /// Releases a lock; under the engine `scope` whoever acquires it until the next barrier of all sees what this
-    /// thread has written until now, whatever lock it was written under: Brazos's release-consistent release. Under
-    /// other engines every release is of that kind.
-    ///
-    /// # Errors
-    /// When this thread does not hold the lock.
-    pub fn raw_unlock_widely(&self, lock: LockId) -> Result<()> {
-        self.node.intervals().into_iter().for_each(|mut intervals| intervals.require_full_notices(lock));
-        self.raw_unlock(lock)
     }
 
     /// Raises a flag to `value`, unless it is that high already.

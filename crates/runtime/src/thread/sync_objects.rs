@@ -201,7 +201,7 @@ impl Thread {
     pub fn raw_rw_unlock(&self, lock: RwLockId) -> Result<()> {
         let released = self.tell(SyncUpdate::ReadUnlock, lock.0, |objects, cx| objects.rw_unlock(cx, lock, self.slot));
         released.map_err(|misuse| of_rw_lock(self.id(), lock, misuse))?;
-        self.node.gate.iter().for_each(|sections| self.end_section(sections));
+        self.node.gate.iter().for_each(|sections| sections.end_section(self));
         Ok(())
     }
 
@@ -215,8 +215,8 @@ impl Thread {
         let Some(sections) = &self.node.gate else { return self.rw_acquire(request, lock, begin) };
         loop {
             // As with a lock, nobody waits for who waits.
-            let entry = self.begin_section(sections)?;
-            self.end_section(sections);
+            let entry = sections.begin_section(self)?;
+            sections.end_section(self);
             self.rw_acquire(request, lock, &begin)?;
             if sections.begin(self.slot, entry) {
                 return Ok(());

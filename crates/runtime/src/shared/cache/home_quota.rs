@@ -7,7 +7,7 @@
 
 use crate::shared::Shared;
 use crate::shared::consistency::effects::NodePages;
-use crate::thread::Thread;
+use crate::shared::fault::PageFault;
 use comem_memory::pages::SharedDirectory;
 use comem_protocol::coherence::pages::node::NodeEffects;
 use comem_protocol::coherence::pages::region::Homes;
@@ -119,16 +119,18 @@ impl NodePages<'_> {
     }
 }
 
-impl Thread {
-    /// Whether memory with these homes that nobody has touched becomes this node's where it touches it. Where homes do
-    /// not migrate, nobody gets it for having set it up for others.
-    pub(in crate::shared) fn may_claim(&self, shared: &Shared, homes: &Homes) -> bool {
-        let may = match homes {
-            Homes::Automatic => self.home().config.migration && shared.tuning.homes.first_touch,
+impl PageFault<'_> {
+    /// Whether memory of the region that nobody has touched becomes this node's where it touches it. Where homes do not
+    /// migrate, nobody gets it for having set it up for others.
+    pub(in crate::shared) fn may_claim(&self) -> bool {
+        let PageFault { thread, shared, known, .. } = *self;
+        let may = match known.region.homes {
+            Homes::Automatic => thread.home().config.migration && shared.tuning.homes.first_touch,
             Homes::Claimed => shared.claims.load(Ordering::Relaxed),
             _ => false,
         };
-        let looks = || self.stepping(|out| self.home().node_pages(shared, self.slot(), out).finds_room_for_homes());
+        let looks =
+            || thread.stepping(|out| thread.home().node_pages(shared, thread.slot(), out).finds_room_for_homes());
         may && (shared.seems_to_have_room_for_homes() || looks())
     }
 }

@@ -20,8 +20,8 @@
 use crate::error::Result;
 use crate::mutex::Mutex;
 use crate::shared::Shared;
+use crate::shared::fault::PageFault;
 use crate::shared::heap::table::{ListMembership, RegionState};
-use crate::thread::Thread;
 use comem_protocol::coherence::pages::node::evict::{Which, evict};
 use comem_protocol::coherence::pages::{PageNo, Tally};
 use comem_protocol::ids::Slot;
@@ -173,11 +173,12 @@ impl Shared {
     }
 }
 
-impl Thread {
+impl PageFault<'_> {
     /// Gives copies up until `pages` more fit the cache's bound, which they do not: clean ones are dropped, written
     /// ones flushed first.
-    pub(in crate::shared) fn make_cache_room(&self, shared: &Shared, pages: u64) -> Result<()> {
-        let (node, slot) = (self.home(), self.slot());
+    pub(in crate::shared) fn make_cache_room(&self, pages: u64) -> Result<()> {
+        let PageFault { thread, shared, .. } = *self;
+        let (node, slot) = (thread.home(), thread.slot());
         let mut side = Outbox::new();
         let mut evicting = node.node_pages(shared, slot, &mut side);
         if !shared.would_be_full(pages, 0) {
@@ -206,7 +207,7 @@ impl Thread {
         }
         drop(intervals);
         node.flush(slot, &mut side);
-        self.give_units_back(shared, pages)
+        self.give_units_back(pages)
     }
 }
 

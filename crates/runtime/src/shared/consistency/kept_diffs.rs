@@ -4,15 +4,11 @@
 use crate::error::Result;
 use crate::mutex::Mutex;
 use crate::shared::Shared;
-use crate::shared::heap::table::RegionState;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::kept_diffs::serve::send_asks;
 use comem_protocol::coherence::pages::kept_diffs::{Ask, Stamp};
-use comem_protocol::coherence::pages::node::kept_diffs::reuse;
-use comem_protocol::coherence::pages::{PageEngine, PageNo};
+use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::ids::NodeId;
-use comem_protocol::outbox::Outbox;
-use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// What a node has of such pages beside their tables.
@@ -66,6 +62,16 @@ impl KeptDiffs {
     pub(super) fn must_complete(&self, mut asks: Vec<(NodeId, Ask)>) {
         self.to_complete.lock().append(&mut asks);
     }
+
+    /// A barrier has opened: completes the copies that its collection demands.
+    pub(super) fn complete_copies(&self, thread: &Thread, shared: &Shared) -> Result<()> {
+        let asks = std::mem::take(&mut *self.to_complete.lock());
+        if asks.is_empty() {
+            return Ok(());
+        }
+        thread.ask_writers(&asks);
+        asks.iter().try_for_each(|(_, ask)| thread.wait_for_fetch(ask.page, || shared.is_fetching(ask.page)))
+    }
 }
 
 /// What is said where a collection has dropped diffs that the manager of their page lacks.
@@ -79,55 +85,10 @@ pub(super) fn diffs_lost(shared: &Shared, page: PageNo) -> String {
 }
 
 impl Thread {
-    /// Asks for what a fault on the page needs, and waits until its unit is not being fetched any more.
-    pub(in crate::shared) fn ask_writers(
-        &self,
-        shared: &Shared,
-        known: &RegionState,
-        page: PageNo,
-        asks: &[(NodeId, Ask)],
-    ) -> Result<()> {
-        self.send_kept_asks(asks);
-        self.wait_for_fetch_of(shared, known, page)
-    }
-
-    fn send_kept_asks(&self, asks: &[(NodeId, Ask)]) {
+    /// Asks writers for diffs.
+    pub(in crate::shared) fn ask_writers(&self, asks: &[(NodeId, Ask)]) {
         let mut sent = 0;
         self.stepping(|out| sent = send_asks(asks, out));
         self.counters().page_requests.add(sent as u64);
-    }
-
-    /// Memory is given out again, and is about to be zeroed. `stamp`: another node has freed it, and had heard of all up
-    /// to this one.
-    pub(in crate::shared) fn uses_again(
-        &self,
-        shared: &Shared,
-        engine: PageEngine,
-        memory: Range<usize>,
-        stamp: Option<Stamp>,
-    ) {
-        // Where an acquire brings all that happened before, whoever gets the memory next hears of what this node had
-        // heard of when it freed it.
-        let must_tell = stamp.is_some() || engine.is_scoped();
-        if !engine.keeps_diffs() || !must_tell || shared.views.is_none() {
-            return;
-        }
-        let mut side = Outbox::new();
-        let mut intervals = shared.intervals.lock();
-        let mut pages = self.home().node_pages(shared, self.slot(), &mut side);
-        let bytes = memory.start - shared.base..memory.end - shared.base;
-        reuse(&mut pages, &mut intervals, bytes, stamp.unwrap_or_default());
-        drop(intervals);
-        self.home().flush(self.slot(), &mut side);
-    }
-
-    /// A barrier has opened: completes the copies that its collection demands.
-    pub(super) fn complete_copies(&self, shared: &Shared) -> Result<()> {
-        let asks = std::mem::take(&mut *shared.kept_diffs.to_complete.lock());
-        if asks.is_empty() {
-            return Ok(());
-        }
-        self.send_kept_asks(&asks);
-        asks.iter().try_for_each(|(_, ask)| self.wait_for_fetch(ask.page))
     }
 }

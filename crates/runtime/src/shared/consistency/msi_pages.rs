@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::mutex::Mutex;
 use crate::node::{Node, Waiting};
 use crate::shared::Shared;
+use crate::shared::fault::PageFault;
 use crate::shared::heap::table::RegionState;
 use crate::shared::memory;
 use crate::thread::Thread;
@@ -368,10 +369,11 @@ impl Shared {
     }
 }
 
-impl Thread {
+impl PageFault<'_> {
     /// Gives units back to their homes until `pages` more fit the cache's bound: those that came first go first, and
     /// those that are in use stay. Several go at once, for their homes' answers must be waited for.
-    pub(in crate::shared) fn give_units_back(&self, shared: &Shared, pages: u64) -> Result<()> {
+    pub(in crate::shared) fn give_units_back(&self, pages: u64) -> Result<()> {
+        let PageFault { thread, shared, .. } = *self;
         if !shared.is_full(pages) {
             return Ok(());
         }
@@ -383,12 +385,12 @@ impl Thread {
             looks -= 1;
             let Some(first) = shared.units.lock().pop_front() else { break };
             let Some(known) = shared.table.find(first).filter(|known| !known.is_freed()) else { continue };
-            let back =
-                self.stepping(|out| self.home().msi_step(first, Some(self.slot()), out, |unit, cx| unit.give_back(cx)));
+            let back = thread
+                .stepping(|out| thread.home().msi_step(first, Some(thread.slot()), out, |unit, cx| unit.give_back(cx)));
             match back {
                 Some(WriteBack::Stays) => shared.units.lock().push_back(first),
                 Some(WriteBack::Leaves) => {
-                    self.counters().evictions.add(1);
+                    thread.counters().evictions.add(1);
                     leaving += u64::from(known.region.unit_pages());
                     waits_for = Some(first);
                 }
@@ -396,53 +398,48 @@ impl Thread {
             }
         }
         // All answers must be in before this thread asks for anything else (`Unit::leaving`).
-        while let Some(first) = waits_for.filter(|_| self.home().wire.is_sending(self.slot())) {
-            self.wait(Waiting::Page(first))?;
+        while let Some(first) = waits_for.filter(|_| thread.home().wire.is_sending(thread.slot())) {
+            thread.wait(Waiting::Page(first))?;
         }
         Ok(())
     }
 
-    /// A fault on a page under `msi`.
-    pub(in crate::shared) fn msi_fault(
-        &self,
-        shared: &Shared,
-        known: &RegionState,
-        page: PageNo,
-        access: Access,
-        instruction: usize,
-    ) -> Result<()> {
+    /// The same of a page under `msi`, by the instruction at this address.
+    pub(in crate::shared) fn on_msi_page(&self, instruction: usize) -> Result<()> {
+        let PageFault { thread, shared, known, page, access } = *self;
         let want = if access == Access::Write { Want::Modified } else { Want::Shared };
         let index = (page - known.region.first) / known.region.unit_pages();
         let first = known.pages_of_unit(index).start;
-        let slot = self.slot();
+        let slot = thread.slot();
         let hold = shared.holds.faulted(slot, shared.me, instruction, first);
-        self.let_go_of(shared, Some(first));
+        thread.let_go_of(shared, Some(first));
         let mut ahead = Vec::new();
         if known.home_of_unit(index) != shared.me {
-            if want == Want::Shared && self.home().config.prefetch {
-                ahead = self.units_ahead(shared, known, index);
+            if want == Want::Shared && thread.home().config.prefetch {
+                ahead = self.units_ahead(index);
             }
-            self.give_units_back(shared, (1 + ahead.len() as u64) * u64::from(known.region.unit_pages()))?;
+            self.give_units_back((1 + ahead.len() as u64) * u64::from(known.region.unit_pages()))?;
         }
-        self.pin_unit(shared, known, (index, page), want, &ahead)?;
-        let now = self.home().now();
+        self.pin_unit(index, want, &ahead)?;
+        let now = thread.home().now();
         if shared.holds.hold(slot, first, now, hold) {
             // Who wanted the unit before it stood in the list looked for it there in vain: the step tells the service
             // thread anew.
-            self.stepping(|out| self.home().known_unit(shared, known, index, Some(slot), out, |_, _| ()));
+            thread.stepping(|out| thread.home().known_unit(shared, known, index, Some(slot), out, |_, _| ()));
         } else {
-            self.home().let_go(slot, first);
+            thread.home().let_go(slot, first);
         }
         Ok(())
     }
 
     /// The units to ask for with unit `index`, at which a read faults: what a sequence of such faults goes on with, up
     /// to where a copy is here, as far as it has other homes and does not drive everything else out.
-    fn units_ahead(&self, shared: &Shared, known: &RegionState, index: u32) -> Vec<u32> {
+    fn units_ahead(&self, index: u32) -> Vec<u32> {
+        let PageFault { thread, shared, known, .. } = *self;
         let (unit_pages, first) = (known.region.unit_pages(), known.pages_of_unit(index).start);
         let room =
             shared.cache_pages_max.load(Ordering::Relaxed) / shared.tuning.msi.prefetch_part / u64::from(unit_pages);
-        let ahead = self.stream(|s| {
+        let ahead = thread.stream(|s| {
             let mut plan = s.predict(&(), Query::Fault { page: first, unit_pages });
             if plan.units as u64 > room {
                 plan = s.predict(&(), Query::Crowded { page: first, plan, units_max: room as usize });
@@ -457,21 +454,15 @@ impl Thread {
         missing.collect()
     }
 
-    /// Waits until unit `index` is here, as is wanted for an access to `page`, and pins it. If other nodes have to be
+    /// Waits until unit `index` is here, as is wanted for the access, and pins it. If other nodes have to be
     /// asked for it, they are asked for those `ahead` too, and all that was asked for is here when the call ends.
-    fn pin_unit(
-        &self,
-        shared: &Shared,
-        known: &RegionState,
-        (index, page): (u32, PageNo),
-        want: Want,
-        ahead: &[u32],
-    ) -> Result<()> {
-        let (slot, mut asked, mut asked_ahead) = (self.slot(), false, 0);
+    fn pin_unit(&self, index: u32, want: Want, ahead: &[u32]) -> Result<()> {
+        let PageFault { thread, shared, known, page, .. } = *self;
+        let (slot, mut asked, mut asked_ahead) = (thread.slot(), false, 0);
         loop {
-            let found = self.stepping(|out| {
+            let found = thread.stepping(|out| {
                 let before = out.sends().len();
-                let found = self.home().known_unit(shared, known, index, Some(slot), out, |unit, cx| {
+                let found = thread.home().known_unit(shared, known, index, Some(slot), out, |unit, cx| {
                     if unit.begin(cx, slot, want, true) == Begin::Wait {
                         return Found::OnItsWay;
                     }
@@ -487,7 +478,7 @@ impl Thread {
                 if out.sends().len() > before && !asked {
                     asked = true;
                     let fetch = |unit: &mut Unit, cx: &mut Context<'_>| unit.fetch_ahead(cx, slot);
-                    let mut ask = |index| self.home().known_unit(shared, known, index, Some(slot), out, fetch);
+                    let mut ask = |index| thread.home().known_unit(shared, known, index, Some(slot), out, fetch);
                     asked_ahead = ahead.iter().filter(|index| ask(**index) == Some(true)).count();
                 }
                 found
@@ -497,24 +488,26 @@ impl Thread {
                 Some(Found::Void) => continue,
                 Some(Found::Here) | None => break,
             }
-            let start = self.home().now();
-            self.wait(Waiting::Page(page))?;
+            let start = thread.home().now();
+            thread.wait(Waiting::Page(page))?;
             // Nothing of it is left for later: this thread may not come by again for long.
-            while asked_ahead > 0 && self.home().wire.is_sending(self.slot()) {
-                self.wait(Waiting::Page(page))?;
+            while asked_ahead > 0 && thread.home().wire.is_sending(thread.slot()) {
+                thread.wait(Waiting::Page(page))?;
             }
-            known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
+            known.costs.fetch_ns.fetch_add((thread.home().now() - start).0, Ordering::Relaxed);
         }
         if asked {
             let [one, ahead] = [1, asked_ahead].map(|units| units as u64 * u64::from(known.region.unit_pages()));
-            self.counters().page_requests.add(1 + asked_ahead as u64);
-            self.counters().pages_fetched.add(one + ahead);
-            self.counters().pages_prefetched.add(ahead);
+            thread.counters().page_requests.add(1 + asked_ahead as u64);
+            thread.counters().pages_fetched.add(one + ahead);
+            thread.counters().pages_prefetched.add(ahead);
             known.costs.pages_fetched.fetch_add(one + ahead, Ordering::Relaxed);
         }
         Ok(())
     }
+}
 
+impl Thread {
     /// This thread has made its access, for it does something else now: lets its units go, but for the one it held last
     /// if it faults on its neighbour.
     pub(crate) fn let_go_of(&self, shared: &Shared, next: Option<PageNo>) {

@@ -12,6 +12,7 @@ use crate::node::{Node, Waiting};
 use crate::shared::Shared;
 use crate::shared::consistency::effects::NodePages;
 use crate::shared::consistency::serve::{LocalPages, written_though_read_only};
+use crate::shared::fault::acquire_prefetch::AcquirePrefetch;
 use crate::shared::heap::table::{Costs, ListMembership, RegionState};
 use crate::shared::memory::ChunkMemory;
 use crate::thread::Thread;
@@ -328,14 +329,14 @@ impl Thread {
             self.look_for_pushed();
             let notices = self.home().sync.with_barrier(|b| b.notices().to_vec());
             // Others that go on meanwhile must not find copies that are out of date.
-            let in_place = self.home().refetches() && !call.is_some_and(|call| call.beside);
+            let in_place = self.home().config.refetches() && !call.is_some_and(|call| call.beside);
             self.stepping(|side| self.home().node_pages(shared, self.slot(), side).open_epoch(&notices, in_place));
             call.into_iter().for_each(Call::is_over);
             let deferred = self.home().schedule.barrier_opened();
             self.home().carry_out_deferred(self.slot(), deferred);
             // What stayed mapped must be up to date before anybody goes on.
             self.after_acquire(None)?;
-            self.complete_copies(shared)?;
+            shared.kept_diffs.complete_copies(self, shared)?;
             *opened += 1;
             return Ok(());
         }
@@ -353,11 +354,11 @@ impl Thread {
             comem_memory::pages::fault::ensure_installed();
         }
         self.stream(|s| s.observe(&(), Event::Synchronised));
-        let refetch = self.begin_acquire_prefetch(shared, lock);
+        let prefetch = AcquirePrefetch::begin(self, shared, lock);
         if shared.awaiting.load(Ordering::Acquire) {
-            self.await_diffs(shared)?;
+            shared.await_diffs(self)?;
         }
-        self.end_acquire_prefetch(shared, refetch)
+        prefetch.end()
     }
 
     /// What this node has written so far was set-up, for others who begin now: it says nothing of who will write, so no
@@ -384,23 +385,26 @@ impl Thread {
             shared.claims.store(true, Ordering::Relaxed);
         }
     }
+}
 
-    fn await_diffs(&self, shared: &Shared) -> crate::Result<()> {
+impl Shared {
+    /// Has a thread wait until the diffs for this node's own home pages are in.
+    fn await_diffs(&self, thread: &Thread) -> crate::Result<()> {
         loop {
-            if home_is_fresh(&mut self.home().node_pages(shared, self.slot(), &mut Outbox::new())) {
-                shared.diff_waiters.lock().retain(|s| *s != self.slot());
+            if home_is_fresh(&mut thread.home().node_pages(self, thread.slot(), &mut Outbox::new())) {
+                self.diff_waiters.lock().retain(|s| *s != thread.slot());
                 return Ok(());
             }
             {
-                let mut waiters = shared.diff_waiters.lock();
-                if !waiters.contains(&self.slot()) {
-                    waiters.push(self.slot());
+                let mut waiters = self.diff_waiters.lock();
+                if !waiters.contains(&thread.slot()) {
+                    waiters.push(thread.slot());
                 }
             }
-            let needs = shared.needs.lock().at(shared.me);
+            let needs = self.needs.lock().at(self.me);
             // They may have come between the look and the registration.
-            if !shared.meets(&needs) {
-                self.wait(Waiting::Diffs)?;
+            if !self.meets(&needs) {
+                thread.wait(Waiting::Diffs)?;
             }
         }
     }

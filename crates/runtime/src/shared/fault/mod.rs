@@ -13,12 +13,13 @@ use crate::host::Host;
 use crate::inline::hazards;
 use crate::node::{Node, Waiting};
 use crate::path_counts;
-use crate::shared::Shared;
 use crate::shared::consistency::serve::written_though_read_only;
 use crate::shared::heap::table::RegionState;
+use crate::shared::{Shared, Views};
 use crate::thread::Thread;
 use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
+use comem_protocol::coherence::pages::kept_diffs::Ask;
 use comem_protocol::coherence::pages::node::fault::{Ahead, Faulted, Fetching, begin, premap, run_ahead};
 use comem_protocol::coherence::pages::page_table::{PageTable, PrefetchPlan};
 use comem_protocol::coherence::pages::policy::stride_prefetch::{Event, Query};
@@ -26,6 +27,7 @@ use comem_protocol::coherence::pages::policy::{Predictor, lock_working_set};
 use comem_protocol::coherence::pages::region::Part;
 use comem_protocol::coherence::pages::wire::Fetch;
 use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageNo};
+use comem_protocol::ids::NodeId;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -100,7 +102,7 @@ pub(crate) fn heap_of_this_process() -> Option<Range<usize>> {
 }
 
 /// The views of the heap whose faults come here, if there is one.
-pub(in crate::shared) fn views_of_this_process() -> Option<&'static crate::shared::Views> {
+pub(in crate::shared) fn views_of_this_process() -> Option<&'static Views> {
     NODE.get()?.shared()?.views.as_ref()
 }
 
@@ -280,69 +282,89 @@ impl Thread {
             Access::Read => counters.read_faults.add(1),
             Access::Write => counters.write_faults.add(1),
         }
+        let fault = PageFault { thread: self, shared, known: &known, page, access };
         if known.region.part() == Part::Guarded {
             if access == Access::Write && known.read_only.load(Ordering::Acquire) {
-                return Err(self.refuse_write(&known));
+                return Err(refuse_write(&known));
             }
-            return self.operation(|| self.msi_fault(shared, &known, page, access, instruction)).map(|()| true);
+            return self.operation(|| fault.on_msi_page(instruction)).map(|()| true);
         }
         let start = self.home().now();
-        let done = self.operation(|| self.fetch_page(shared, &known, page, access));
+        let done = self.operation(|| fault.fetch());
         known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
         done.map(|()| true)
     }
 
-    pub(crate) fn refuse_write(&self, known: &RegionState) -> Error {
-        Error::Frozen(written_though_read_only(known))
+    /// Waits until a page is not being fetched any more.
+    pub(in crate::shared) fn wait_for_fetch(&self, page: PageNo, is_fetching: impl Fn() -> bool) -> Result<()> {
+        while is_fetching() {
+            self.wait(Waiting::Page(page))?;
+            self.home().attend_idle_sockets(self.slot());
+        }
+        Ok(())
     }
+}
 
-    /// What to fetch with a page that a fault wants, when the cache has room for that and for the run behind it.
-    fn ahead_of(&self, shared: &Shared, known: &RegionState, page: PageNo) -> Result<PrefetchPlan> {
+/// The error of a write to memory that was declared read-only.
+pub(crate) fn refuse_write(known: &RegionState) -> Error {
+    Error::Frozen(written_though_read_only(known))
+}
+
+/// One access of a thread that faulted.
+pub(in crate::shared) struct PageFault<'a> {
+    pub(in crate::shared) thread: &'a Thread,
+    pub(in crate::shared) shared: &'a Shared,
+    /// The page's region.
+    pub(in crate::shared) known: &'a Arc<RegionState>,
+    pub(in crate::shared) page: PageNo,
+    pub(in crate::shared) access: Access,
+}
+
+impl PageFault<'_> {
+    /// What to fetch with the page, when the cache has room for that and for the run behind it.
+    fn plan(&self) -> Result<PrefetchPlan> {
+        let PageFault { thread, shared, known, page, .. } = *self;
         let unit_pages = known.region.unit_pages();
-        let stream = self.stream(|s| s.predict(&(), Query::Fault { page, unit_pages }));
+        let stream = thread.stream(|s| s.predict(&(), Query::Fault { page, unit_pages }));
         // Of home pages no copies come, however many are mapped.
         let crowded = shared.under_pressure().filter(|_| shared.is_elsewhere(known, page));
         let ahead = match crowded {
-            _ if !self.home().config.prefetch => PrefetchPlan::NOTHING,
+            _ if !thread.home().config.prefetch => PrefetchPlan::NOTHING,
             Some(most) => {
                 let units_max = (most / u64::from(unit_pages)) as usize;
-                self.stream(|s| s.predict(&(), Query::Crowded { page, plan: stream, units_max }))
+                thread.stream(|s| s.predict(&(), Query::Crowded { page, plan: stream, units_max }))
             }
             None => stream,
         };
-        let claims = self.may_claim(shared, &known.region.homes);
-        shared.page_cache.is_touched(self.slot(), page);
+        let claims = self.may_claim();
+        shared.page_cache.is_touched(thread.slot(), page);
         // Behind a single unit nothing is under way.
-        let after = || self.stream(|s| s.after(page, ahead, unit_pages, None));
+        let after = || thread.stream(|s| s.after(page, ahead, unit_pages, None));
         let behind = if ahead.units > 1 { after().map_or(0, |(_, behind)| behind.units) } else { 0 };
         let most = (ahead.units + behind) as u64 * u64::from(unit_pages);
         if shared.is_full(most) && (crowded.is_some() || shared.is_elsewhere(known, page)) {
-            self.make_cache_room(shared, most)?;
+            self.make_cache_room(most)?;
         }
         Ok(PrefetchPlan { claims, ..ahead })
     }
 
-    fn fetch_page(&self, shared: &Shared, known: &Arc<RegionState>, page: PageNo, access: Access) -> Result<()> {
-        self.leave_section(shared, page);
-        let plan = self.ahead_of(shared, known, page)?;
-        let result = self.fetch_with(shared, known, (page, access), plan);
-        shared.awaited(self.slot()).end();
+    /// Brings the page here, as the access needs it.
+    fn fetch(&self) -> Result<()> {
+        self.leave_section();
+        let plan = self.plan()?;
+        let result = self.fetch_with(plan);
+        self.shared.awaited(self.thread.slot()).end();
         result
     }
 
-    fn fetch_with(
-        &self,
-        shared: &Shared,
-        known: &Arc<RegionState>,
-        (page, access): (PageNo, Access),
-        mut plan: PrefetchPlan,
-    ) -> Result<()> {
-        let (node, slot, awaited) = (self.home(), self.slot(), shared.awaited(self.slot()));
-        let begun = self.stepping(|out| {
+    fn fetch_with(&self, mut plan: PrefetchPlan) -> Result<()> {
+        let PageFault { thread, shared, known, page, access } = *self;
+        let (node, slot, awaited) = (thread.home(), thread.slot(), shared.awaited(thread.slot()));
+        let begun = thread.stepping(|out| {
             let plan_of = |table: &PageTable| {
                 awaited.begin(page);
                 if node.config.prefetch && table.unit(page).is_elsewhere() {
-                    plan = self.stream(|s| s.predict(&(), Query::Elsewhere { page, plan }));
+                    plan = thread.stream(|s| s.predict(&(), Query::Elsewhere { page, plan }));
                 }
                 plan
             };
@@ -361,35 +383,36 @@ impl Thread {
         });
         match begun {
             Some((Faulted::Mapped, _)) | None => Ok(()),
-            Some((Faulted::ReadOnly, _)) => Err(self.refuse_write(known)),
-            Some((Faulted::Ask(asks), _)) => self.ask_writers(shared, known, page, &asks),
+            Some((Faulted::ReadOnly, _)) => Err(refuse_write(known)),
+            Some((Faulted::Ask(asks), _)) => self.ask_writers(&asks),
             Some((Faulted::Wait, _)) => {
-                self.run_ahead(shared, known, page, plan, None);
-                self.wait_for_page(shared, known, page)
+                self.run_ahead(plan, None);
+                self.wait_for_page()
             }
             Some((Faulted::Fetch(mut fetching), fetch)) => {
                 if !fetching.is_over() {
-                    self.go_on_fetching(shared, known, &mut fetching);
+                    self.go_on_fetching(&mut fetching);
                 }
                 let Some(fetch) = fetch else { return Ok(()) };
-                self.counters().page_requests.add(1);
+                thread.counters().page_requests.add(1);
                 let waits = is_among(fetching.first, &fetch.runs);
-                self.run_ahead(shared, known, page, plan, waits.then_some(&fetch.runs[..]));
-                self.prepare_for(shared, known, &fetching, &fetch);
+                self.run_ahead(plan, waits.then_some(&fetch.runs[..]));
+                self.prepare_for(&fetching, &fetch);
                 if !waits {
                     return Ok(());
                 }
-                self.premap(shared, known, page, &fetch);
-                self.wait_for_page(shared, known, page)
+                self.premap(&fetch);
+                self.wait_for_page()
             }
         }
     }
 
     /// What is left to do of a fetch of which the home was asked already, as far as it had to be.
-    fn go_on_fetching(&self, shared: &Shared, known: &RegionState, fetching: &mut Fetching) {
-        let node = self.home();
-        let fetch = self.stepping(|out| {
-            let mut pages = node.node_pages(shared, self.slot(), out).of(known);
+    fn go_on_fetching(&self, fetching: &mut Fetching) {
+        let PageFault { thread, shared, known, .. } = *self;
+        let node = thread.home();
+        let fetch = thread.stepping(|out| {
+            let mut pages = node.node_pages(shared, thread.slot(), out).of(known);
             path_counts::count(path_counts::Step::PageLogic);
             fetching.run(&mut pages, |home| node.peer_memory(shared, home))
         });
@@ -397,15 +420,16 @@ impl Thread {
     }
 
     /// A page that is touched under other locks than its own belongs to none.
-    fn leave_section(&self, shared: &Shared, page: PageNo) {
+    fn leave_section(&self) {
+        let PageFault { thread, shared, page, .. } = *self;
         if shared.passes_over.load(Ordering::Relaxed) {
             shared.working_sets.lock().observe(&(), lock_working_set::Event::Missed(page));
         }
-        if !self.is_under_locks() {
+        if !thread.is_under_locks() {
             return;
         }
         let guard = shared.working_sets.lock().guard_of(page);
-        if guard.is_some_and(|lock| !self.home().holds_lock(lock, self.slot())) {
+        if guard.is_some_and(|lock| !thread.home().holds_lock(lock, thread.slot())) {
             let touched = lock_working_set::Event::TouchedElsewhere(page);
             shared.working_sets.lock().observe(&(), touched);
         }
@@ -414,16 +438,10 @@ impl Thread {
     /// Asks for the run behind the one that this thread is about to wait for; its home works on it while this thread
     /// takes the first in, and the answer waits in this thread's socket until the thread gets there. So at most two
     /// runs are under way.
-    fn run_ahead(
-        &self,
-        shared: &Shared,
-        known: &RegionState,
-        page: PageNo,
-        ahead: PrefetchPlan,
-        fetched: Option<&[Range<PageNo>]>,
-    ) {
+    fn run_ahead(&self, ahead: PrefetchPlan, fetched: Option<&[Range<PageNo>]>) {
+        let PageFault { thread, shared, known, page, .. } = *self;
         let unit = known.region.unit_pages();
-        let Some((far, ahead)) = self.stream(|s| s.after(page, ahead, unit, fetched)) else { return };
+        let Some((far, ahead)) = thread.stream(|s| s.after(page, ahead, unit, fetched)) else { return };
         let first = page - (page - known.region.first) % unit;
         let mut next = i64::from(first) + far as i64 * i64::from(unit);
         if ahead.stride == 1 {
@@ -432,9 +450,9 @@ impl Thread {
         }
         let in_region = u32::try_from(next).ok().filter(|p| known.region.range().contains(p));
         let Some(next) = in_region else { return };
-        let begun = self.stepping(|out| {
+        let begun = thread.stepping(|out| {
             path_counts::count(path_counts::Step::PageLogic);
-            run_ahead(&mut self.home().node_pages(shared, self.slot(), out).of(known), next, ahead)
+            run_ahead(&mut thread.home().node_pages(shared, thread.slot(), out).of(known), next, ahead)
         });
         // Where nothing had to be asked for, it is here or on its way.
         let all = next.saturating_add(ahead.units as u32 * unit - 1);
@@ -444,28 +462,29 @@ impl Thread {
             None => Some(all).filter(|_| ahead.stride == 1),
         };
         if let Some(last) = last {
-            self.stream(|s| s.observe(&(), Event::RanAhead { page, last }));
+            thread.stream(|s| s.observe(&(), Event::RanAhead { page, last }));
         }
         let Some(Ahead { pages, mut fetching, fetch, .. }) = begun else { return };
-        self.counters().pages_prefetched.add(pages);
+        thread.counters().pages_prefetched.add(pages);
         if let Some(fetch) = &fetch {
-            self.counters().page_requests.add(1);
-            self.prepare_for(shared, known, &fetching, fetch);
+            thread.counters().page_requests.add(1);
+            self.prepare_for(&fetching, fetch);
         }
         if !fetching.is_over() {
-            self.go_on_fetching(shared, known, &mut fetching);
+            self.go_on_fetching(&mut fetching);
         }
     }
 
     /// Has memory ready, and near, for pages that are on their way: the time until they come is free.
-    fn prepare_for(&self, shared: &Shared, known: &RegionState, fetching: &Fetching, fetch: &Fetch) {
+    fn prepare_for(&self, fetching: &Fetching, fetch: &Fetch) {
+        let PageFault { thread, shared, known, .. } = *self;
         let runs = &fetch.runs;
         let Some(views) = &shared.views else { return };
         let unit_bytes = known.region.unit_pages() as usize * PAGE_BYTES;
         let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
         let few = pages as usize * PAGE_BYTES <= unit_bytes
             && known.region.unit_pages() as usize <= shared.tuning.prefetch.near_unit_pages_max;
-        if let Some(peer) = self.home().peer_memory(shared, fetching.home).filter(|_| few) {
+        if let Some(peer) = thread.home().peer_memory(shared, fetching.home).filter(|_| few) {
             peer.memory.look_ahead(runs[0].start as usize * PAGE_BYTES..runs[0].end as usize * PAGE_BYTES);
         }
         // What comes in long runs gets its memory with its bytes, and what is claimed when it is mapped.
@@ -489,84 +508,75 @@ impl Thread {
 
     /// Maps the unit that this thread is about to wait for, if nobody else can look at it before it is there: to map it
     /// is most of what is left to do once it has come.
-    fn premap(&self, shared: &Shared, known: &RegionState, page: PageNo, fetch: &Fetch) {
+    fn premap(&self, fetch: &Fetch) {
+        let PageFault { thread, shared, known, page, .. } = *self;
         let is_one = fetch.runs.len() == 1 && fetch.runs[0].len() == known.region.unit_pages() as usize;
         // To ask whether there are others costs a system call.
         if !is_one || fetch.claim || fetch.direct || !comem_net::threads::is_one_beside_ours() {
             return;
         }
         path_counts::count(path_counts::Step::PageLogic);
-        self.stepping(|out| {
-            premap(&mut self.home().node_pages(shared, self.slot(), out).of(known), page, fetch, || true);
+        thread.stepping(|out| {
+            premap(&mut thread.home().node_pages(shared, thread.slot(), out).of(known), page, fetch, || true);
         });
     }
 
-    pub(in crate::shared) fn is_fetching(&self, page: PageNo) -> bool {
-        let Some(shared) = self.home().shared() else { return false };
-        let look = |views| shared.table.step(views, page, |_, table, _, _| table.unit(page).is_fetching());
-        shared.views.as_ref().and_then(look) == Some(true)
+    /// Asks writers for what the page needs, and waits until its unit is not being fetched any more.
+    fn ask_writers(&self, asks: &[(NodeId, Ask)]) -> Result<()> {
+        self.thread.ask_writers(asks);
+        let Some(views) = &self.shared.views else { return Ok(()) };
+        self.thread.wait_for_fetch(self.page, || self.is_fetching(views))
     }
 
-    pub(in crate::shared) fn wait_for_fetch(&self, page: PageNo) -> Result<()> {
-        self.wait_while(page, || self.is_fetching(page))
-    }
-
-    /// As [`Thread::wait_for_fetch`], of a page of this region.
-    pub(in crate::shared) fn wait_for_fetch_of(
-        &self,
-        shared: &Shared,
-        known: &RegionState,
-        page: PageNo,
-    ) -> Result<()> {
-        let Some(views) = &shared.views else { return Ok(()) };
-        self.wait_while(page, || known.step(views, page, |_, table, _, _| table.unit(page).is_fetching()))
-    }
-
-    fn wait_while(&self, page: PageNo, is_fetching: impl Fn() -> bool) -> Result<()> {
-        while is_fetching() {
-            self.wait(Waiting::Page(page))?;
-            self.home().attend_idle_sockets(self.slot());
-        }
-        Ok(())
+    fn is_fetching(&self, views: &Views) -> bool {
+        self.known.step(views, self.page, |_, table, _, _| table.unit(self.page).is_fetching())
     }
 
     /// Waits until the page of this thread's fault is not being fetched any more.
-    fn wait_for_page(&self, shared: &Shared, known: &RegionState, page: PageNo) -> Result<()> {
-        let (awaited, Some(views)) = (shared.awaited(self.slot()), &shared.views) else { return Ok(()) };
-        let is_fetching = || known.step(views, page, |_, table, _, _| table.unit(page).is_fetching());
+    fn wait_for_page(&self) -> Result<()> {
+        let PageFault { thread, shared, page, .. } = *self;
+        let (awaited, Some(views)) = (shared.awaited(thread.slot()), &shared.views) else { return Ok(()) };
         let mut wakes = 0u32;
         while !awaited.is_over() {
-            self.wait(Waiting::Page(page))?;
+            thread.wait(Waiting::Page(page))?;
             wakes += 1;
             // Each part of a long answer wakes the thread. Whoever takes the last one in says so.
-            if awaited.is_over() || wakes.is_multiple_of(LOOK_EVERY) && !is_fetching() {
+            if awaited.is_over() || wakes.is_multiple_of(LOOK_EVERY) && !self.is_fetching(views) {
                 break;
             }
-            self.home().attend_idle_sockets(self.slot());
+            thread.home().attend_idle_sockets(thread.slot());
         }
         Ok(())
+    }
+}
+
+impl Shared {
+    /// Whether a page is being fetched.
+    pub(in crate::shared) fn is_fetching(&self, page: PageNo) -> bool {
+        let look = |views| self.table.step(views, page, |_, table, _, _| table.unit(page).is_fetching());
+        self.views.as_ref().and_then(look) == Some(true)
     }
 
     /// Brings memory here, for reading or for writing too.
     ///
     /// # Errors
     /// When the range is not shared memory.
-    pub(crate) fn touch(&self, shared: &Shared, address: usize, bytes: usize, write: bool) -> Result<()> {
-        if shared.views.is_none() {
+    pub(crate) fn touch(&self, address: usize, bytes: usize, write: bool) -> Result<()> {
+        if self.views.is_none() {
             return Ok(());
         }
         let mut at = address;
         while at < address.saturating_add(bytes) {
-            if let Some(end) = shared.touch_lines(at, address.saturating_add(bytes), write)? {
+            if let Some(end) = self.touch_lines(at, address.saturating_add(bytes), write)? {
                 at = end;
                 continue;
             }
             let nobodys = |what: &str| Error::NotAllocated { address: at, sentence: format!("{at:#x} is {what}") };
-            let page = shared.page_of(at).ok_or_else(|| nobodys("not in the shared heap"))?;
-            let known = shared.table.find(page).filter(|known| !known.is_freed());
+            let page = self.page_of(at).ok_or_else(|| nobodys("not in the shared heap"))?;
+            let known = self.table.find(page).filter(|known| !known.is_freed());
             let Some(known) = known else { return Err(nobodys("in no allocation of the shared heap")) };
             if known.region.engine.has_one_copy() {
-                at = shared.address_of(known.region.range().end - 1) + PAGE_BYTES;
+                at = self.address_of(known.region.range().end - 1) + PAGE_BYTES;
                 continue;
             }
             let byte = at as *mut u8;
@@ -580,7 +590,7 @@ impl Thread {
                     byte.read_volatile();
                 }
             }
-            at = shared.address_of(page) + PAGE_BYTES;
+            at = self.address_of(page) + PAGE_BYTES;
         }
         Ok(())
     }

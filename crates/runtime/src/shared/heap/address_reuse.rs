@@ -21,8 +21,8 @@
 
 use crate::error::Result;
 use crate::shared::Shared;
+use crate::shared::heap::ThreadHeap;
 use crate::shared::heap::alloc::Keeping;
-use crate::thread::Thread;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::region::{Homes, Part, Region};
 use comem_protocol::ids::NodeId;
@@ -36,29 +36,24 @@ const NOWHERE: i64 = i64::MAX;
 /// How many places a node asks others for in one allocation.
 const PLACES_TRIED: usize = 16;
 
-impl Thread {
+impl ThreadHeap<'_> {
     /// A place of so many pages that all nodes have forgotten; each makes the call when its common stretch has no room,
     /// and all get the same answer.
-    pub(in crate::shared) fn take_again(
-        &self,
-        shared: &Shared,
-        part: Part,
-        pages: u64,
-        align: u64,
-    ) -> Result<Option<u64>> {
+    pub(in crate::shared) fn take_again(&self, part: Part, pages: u64, align: u64) -> Result<Option<u64>> {
+        let ThreadHeap { thread, shared } = *self;
         if shared.views.is_none() {
             return Ok(None);
         }
         // What was fetched ahead and never looked at would be taken for what lies there next.
         while let Some(page) = shared.table.awaited_of_freed() {
-            self.wait_for_fetch(page)?;
+            thread.wait_for_fetch(page, || shared.is_fetching(page))?;
         }
         shared.forget_all_freed();
         let mut within = shared.allocator.lock().stretch_of(part, None);
         loop {
             let mine = shared.table.place_again(&within, pages, align).map_or(NOWHERE, i64::from);
             let answers: Vec<u8> = [mine, -mine].into_iter().flat_map(i64::to_be_bytes).collect();
-            let (most, least) = self.collective(Collective::AGAIN, &answers, |result| {
+            let (most, least) = thread.collective(Collective::AGAIN, &answers, |result| {
                 let number =
                     |at: usize| result.as_chunks::<8>().0.get(at).map_or(NOWHERE, |word| i64::from_be_bytes(*word));
                 (number(0), -number(1))
@@ -74,13 +69,8 @@ impl Thread {
     }
 
     /// A place of so many pages, of those that this node has allocated alone, that all nodes have forgotten.
-    pub(in crate::shared) fn take_own_again(
-        &self,
-        shared: &Shared,
-        kept: Keeping,
-        pages: u64,
-        align: u64,
-    ) -> Result<Option<u64>> {
+    pub(in crate::shared) fn take_own_again(&self, kept: Keeping, pages: u64, align: u64) -> Result<Option<u64>> {
+        let ThreadHeap { shared, .. } = *self;
         if shared.views.is_none() {
             return Ok(None);
         }
@@ -90,7 +80,7 @@ impl Thread {
         for _ in 0..PLACES_TRIED {
             let Some(first) = shared.table.take_place_again(&within, pages, align) else { break };
             let place = first..first + pages as PageNo;
-            if self.all_have_forgotten(shared, kept, &place)? {
+            if self.all_have_forgotten(kept, &place)? {
                 shared.reuse(part, place);
                 return Ok(Some(first.into()));
             }
@@ -102,7 +92,8 @@ impl Thread {
 
     /// Asks all other nodes whether these pages, which this node allocates from alone, may be used again. If all say
     /// yes they know nothing of them any more.
-    fn all_have_forgotten(&self, shared: &Shared, (engine, unit): Keeping, pages: &Range<PageNo>) -> Result<bool> {
+    fn all_have_forgotten(&self, (engine, unit): Keeping, pages: &Range<PageNo>) -> Result<bool> {
+        let ThreadHeap { shared, .. } = *self;
         let place = |taken| Region {
             first: pages.start,
             pages: pages.end - pages.start,

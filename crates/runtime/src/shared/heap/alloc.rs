@@ -14,6 +14,7 @@ use crate::shared::Shared;
 use crate::shared::cache::map_count_limit;
 use crate::shared::consistency::effects::NodePages;
 use crate::shared::consistency::serve::LocalPages;
+use crate::shared::heap::ThreadHeap;
 use crate::shared::heap::extent_alloc::ExtentAllocator;
 use crate::shared::heap::heap_layout::{HeapLayout, Parts};
 use crate::shared::heap::small_alloc::{SmallAllocator, cut_off};
@@ -23,6 +24,7 @@ use comem_protocol::coherence::direct::UNIT_BYTES;
 use comem_protocol::coherence::pages::kept_diffs::Stamp;
 use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval};
 use comem_protocol::coherence::pages::node::evict::free;
+use comem_protocol::coherence::pages::node::kept_diffs::reuse;
 use comem_protocol::coherence::pages::region::{Homes, Part, Region, Unit};
 use comem_protocol::coherence::pages::wire::{self, RequiredDiff};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX, UnknownPageEngine};
@@ -295,7 +297,7 @@ fn engine_of(config: &Config, page_engine: PageEngine, options: &RegionOptions) 
     Ok((engine, Some(unit)))
 }
 
-/// The unit of a region that this node allocates now, where `named` is what [`Thread::checked`] gave.
+/// The unit of a region that this node allocates now, where `named` is what [`ThreadHeap::checked`] gave.
 fn unit_now(wire: &Wire, named: Unit, homes: &Homes) -> Unit {
     match homes {
         _ if named != ANY_UNIT => named,
@@ -329,14 +331,15 @@ impl Node {
     }
 }
 
-impl Thread {
+impl ThreadHeap<'_> {
     /// The engine, and the unit that the allocation or the job names.
     pub(in crate::shared) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<Keeping> {
+        let ThreadHeap { thread, shared } = *self;
         let wrong = |what: String| Err(Error::Argument(what));
         if !options.alignment.is_power_of_two() {
             return wrong(format!("an alignment of {} bytes is no power of two", options.alignment));
         }
-        let (base, heap) = self.home().shared().map_or((0, 0), |shared| (shared.base, shared.bytes));
+        let (base, heap) = (shared.base, shared.bytes);
         let alignment = options.alignment;
         if alignment > heap {
             return wrong(format!("an alignment of {alignment} bytes is larger than the shared heap of {heap} bytes"));
@@ -347,36 +350,35 @@ impl Thread {
                 "an alignment of {alignment} bytes is larger than that of the shared heap, which begins at {base:#x}"
             ));
         }
-        let named = if options.unit_pages == 0 { self.home().config.unit_pages } else { options.unit_pages };
+        let named = if options.unit_pages == 0 { thread.home().config.unit_pages } else { options.unit_pages };
         let unit = named.max(1);
         if !unit.is_power_of_two() || unit > UNIT_PAGES_MAX {
             return wrong(format!("a unit of {unit} pages is no power of two up to {UNIT_PAGES_MAX}"));
         }
-        let fits = self.home().wire.message_pages();
-        if self.home().nodes() > 1 && unit as usize > fits {
+        let fits = thread.home().wire.message_pages();
+        if thread.home().nodes() > 1 && unit as usize > fits {
             return wrong(format!(
                 "a unit of {unit} pages does not fit one message on this network; take at most {} pages",
                 1 << fits.max(1).ilog2()
             ));
         }
         if let Homes::On(node) | Homes::StartingOn(node) = options.homes
-            && node.index() >= self.home().nodes()
+            && node.index() >= thread.home().nodes()
         {
-            return wrong(format!("there is no {node}; the job has {} nodes", self.home().nodes()));
+            return wrong(format!("there is no {node}; the job has {} nodes", thread.home().nodes()));
         }
-        let page_engine = self.home().page_engine();
-        let (engine, by_lines) = engine_of(&self.home().config, page_engine, options)?;
-        let engine = self.home().engine_that_can_be(engine);
+        let (engine, by_lines) = engine_of(&thread.home().config, thread.home().page_engine(), options)?;
+        let engine = thread.home().engine_that_can_be(engine);
         // A writer's answer has more than a unit's bytes, where those beside each other were written at several times.
         let fits = (fits / KEPT_DIFF_GROWTH).max(1);
-        if engine.keeps_diffs() && self.home().nodes() > 1 && unit as usize > fits {
+        if engine.keeps_diffs() && thread.home().nodes() > 1 && unit as usize > fits {
             return wrong(format!(
                 "under {engine} the diffs of a unit of {unit} pages may not fit one message on this network; take at \
                  most {} pages",
                 1 << fits.ilog2()
             ));
         }
-        if engine.has_several_writers() && self.home().sync.lock_tables().is_some() {
+        if engine.has_several_writers() && thread.home().sync.lock_tables().is_some() {
             return wrong(format!(
                 "under {engine} locks tell what was written, and this job's locks are one-sided, which tell nothing; \
                  start it with --locks tokens"
@@ -400,12 +402,13 @@ impl Thread {
     }
 
     /// As [`unit_now`] where all nodes allocate together: the largest unit of any.
-    pub(in crate::shared) fn unit_of_all(&self, shared: &Shared, named: Unit, homes: &Homes) -> Result<Unit> {
-        let mine = unit_now(&self.home().wire, named, homes);
+    pub(in crate::shared) fn unit_of_all(&self, named: Unit, homes: &Homes) -> Result<Unit> {
+        let ThreadHeap { thread, shared } = *self;
+        let mine = unit_now(&thread.home().wire, named, homes);
         if named != ANY_UNIT || !shared.units_may_differ {
             return Ok(mine);
         }
-        let largest = self.collective(Collective::UNIT, &i64::from(mine.pages()).to_be_bytes(), |largest| {
+        let largest = thread.collective(Collective::UNIT, &i64::from(mine.pages()).to_be_bytes(), |largest| {
             largest.as_chunks::<8>().0.first().and_then(|word| u32::try_from(i64::from_be_bytes(*word)).ok())
         })?;
         largest.filter(|unit| unit.is_power_of_two() && *unit <= UNIT_PAGES_MAX).map(Unit::Pages).ok_or_else(|| {
@@ -416,39 +419,40 @@ impl Thread {
     }
 
     /// Allocates on this node alone; `site` names what has no label.
-    pub(crate) fn allocate(&self, shared: &Shared, bytes: usize, options: &RegionOptions, site: &str) -> Result<usize> {
+    pub(crate) fn allocate(&self, bytes: usize, options: &RegionOptions, site: &str) -> Result<usize> {
         let (engine, named) = self.checked(bytes, options)?;
         let plain =
             options.label.is_empty() && matches!(options.homes, Homes::Automatic | Homes::Block | Homes::Claimed);
         if bytes <= SMALL_BYTES && options.alignment <= SMALL_BYTES && plain {
-            return self.allocate_small(shared, bytes, (engine, named), options.alignment);
+            return self.allocate_small(bytes, (engine, named), options.alignment);
         }
         let label = if options.label.is_empty() { site.to_string() } else { options.label.clone() };
-        self.allocate_region(shared, bytes, (engine, named), &RegionOptions { label, ..options.clone() }, false)
+        self.allocate_region(bytes, (engine, named), &RegionOptions { label, ..options.clone() }, false)
     }
 
     /// Allocates a region of this node's and tells the others.
     pub(in crate::shared) fn allocate_region(
         &self,
-        shared: &Shared,
         bytes: usize,
         (engine, named): Keeping,
         options: &RegionOptions,
         cut_up: bool,
     ) -> Result<usize> {
-        let kind = (engine, unit_now(&self.home().wire, named, &options.homes));
-        let region = Region { cut_up, ..self.region(shared, bytes, kind, options, Some(shared.me))? };
-        self.announce(shared, &region)?;
+        let ThreadHeap { thread, shared } = *self;
+        let kind = (engine, unit_now(&thread.home().wire, named, &options.homes));
+        let region = Region { cut_up, ..self.region(bytes, kind, options, Some(shared.me))? };
+        self.announce(&region)?;
         let first = region.first;
         shared.add(region);
         Ok(shared.address_of(first))
     }
 
     /// Allocates what all nodes allocate in the same order; the caller sees to it that they do.
-    pub(crate) fn allocate_common(&self, shared: &Shared, bytes: usize, options: &RegionOptions) -> Result<usize> {
+    pub(crate) fn allocate_common(&self, bytes: usize, options: &RegionOptions) -> Result<usize> {
+        let ThreadHeap { shared, .. } = *self;
         let (engine, named) = self.checked(bytes, options)?;
-        let unit = self.unit_of_all(shared, named, &options.homes)?;
-        let region = self.region(shared, bytes, (engine, unit), options, None)?;
+        let unit = self.unit_of_all(named, &options.homes)?;
+        let region = self.region(bytes, (engine, unit), options, None)?;
         let first = region.first;
         shared.add(region);
         Ok(shared.address_of(first))
@@ -456,20 +460,20 @@ impl Thread {
 
     pub(in crate::shared) fn region(
         &self,
-        shared: &Shared,
         bytes: usize,
         (engine, unit): Keeping,
         options: &RegionOptions,
         owner: Option<NodeId>,
     ) -> Result<Region> {
+        let ThreadHeap { shared, .. } = *self;
         let part = Part::of(engine, unit);
         let no_room = || no_room(shared, bytes, part, owner);
         let (pages, align) = shape(bytes, unit, options.alignment).ok_or_else(no_room)?;
         let mut taken = shared.allocator.lock().take(part, pages, align, owner.is_none());
         if taken.is_none() {
             taken = match owner {
-                None => self.take_again(shared, part, pages, align)?,
-                Some(_) => self.take_own_again(shared, (engine, unit), pages, align)?,
+                None => self.take_again(part, pages, align)?,
+                Some(_) => self.take_own_again((engine, unit), pages, align)?,
             };
         }
         let first = taken.ok_or_else(no_room)?;
@@ -491,7 +495,8 @@ impl Thread {
     }
 
     /// Tells the other nodes of a region.
-    fn announce(&self, shared: &Shared, region: &Region) -> Result<()> {
+    fn announce(&self, region: &Region) -> Result<()> {
+        let ThreadHeap { shared, .. } = *self;
         if shared.views.is_none() {
             return Ok(());
         }
@@ -504,27 +509,19 @@ impl Thread {
     /// Tells another node of a region or, where that has no bytes, asks it whether the place may be used again; gives
     /// the answer.
     pub(in crate::shared) fn ask_of_region(&self, node: NodeId, region: &Region) -> Result<Vec<u8>> {
+        let ThreadHeap { thread, .. } = *self;
         let mut body = Vec::new();
         region.emit(&mut body);
-        self.operation(|| {
-            self.home().slots[self.slot()].expect_answer();
+        thread.operation(|| {
+            thread.home().slots[thread.slot()].expect_answer();
             let target = Target::Request { node, origin: Origin::Caller };
-            self.stepping(|out| out.send(target, &Message::Region { body: &body }));
-            self.await_answer(region.first)
+            thread.stepping(|out| out.send(target, &Message::Region { body: &body }));
+            thread.await_answer(region.first)
         })
     }
 
-    /// Waits for an answer about the allocation of a page.
-    pub(in crate::shared) fn await_answer(&self, page: PageNo) -> Result<Vec<u8>> {
-        loop {
-            if let Some(answer) = self.home().slots[self.slot()].take_answer() {
-                return Ok(answer);
-            }
-            self.wait(Waiting::Page(page))?;
-        }
-    }
-
-    fn allocate_small(&self, shared: &Shared, bytes: usize, (engine, named): Keeping, align: usize) -> Result<usize> {
+    fn allocate_small(&self, bytes: usize, (engine, named): Keeping, align: usize) -> Result<usize> {
+        let ThreadHeap { thread, shared } = *self;
         let size = bytes.max(align).max(16).next_power_of_two();
         let kind = (engine, named, size);
         loop {
@@ -536,7 +533,7 @@ impl Thread {
                     let FreeBlock { address, elsewhere } = free.free.swap_remove(at);
                     allocator.blocks.insert(address, kind);
                     drop(allocator);
-                    self.uses_again(shared, engine, address..address + size, elsewhere.map(|by| by.stamp));
+                    self.uses_again(engine, address..address + size, elsewhere.map(|by| by.stamp));
                     // SAFETY: the block is in an allocated region and belongs to nobody else; its old contents have no
                     // meaning.
                     unsafe { shared.clear(address, size) };
@@ -552,36 +549,37 @@ impl Thread {
                 label: format!("blocks of {size} bytes of node {}", shared.me.0),
                 ..RegionOptions::default()
             };
-            let unit = unit_now(&self.home().wire, named, &options.homes);
+            let unit = unit_now(&thread.home().wire, named, &options.homes);
             let pages = (SMALL_REGION_PAGES as usize).max(unit.pages() as usize);
-            let address = self.allocate_region(shared, pages * PAGE_BYTES, (engine, unit), &options, true)?;
+            let address = self.allocate_region(pages * PAGE_BYTES, (engine, unit), &options, true)?;
             let mut allocator = shared.allocator.lock();
             allocator.rests.entry(kind).or_default().push(address..address + pages * PAGE_BYTES);
         }
     }
 
     /// Frees memory, on whichever node it was allocated.
-    pub(crate) fn free(&self, shared: &Shared, address: usize) -> Result<()> {
+    pub(crate) fn free(&self, address: usize) -> Result<()> {
+        let ThreadHeap { thread, shared } = *self;
         let wrong = |what: &str| Error::NotAllocated { address, sentence: format!("cannot free {address:#x}: {what}") };
         let page = shared.page_of(address).ok_or_else(|| wrong("it is not in the shared heap"))?;
         let offset = (address % PAGE_BYTES) as u32;
         if shared.globals.get().is_some_and(|globals| globals.has(page)) {
             return Err(wrong("it is a global variable of the program"));
         }
-        if self.free_packed(shared, address) {
+        if self.free_packed(address) {
             return Ok(());
         }
         let owner = shared.allocator.lock().owner_of(page);
         let fine = match owner {
-            Some(owner) if owner != shared.me => self.operation(|| {
-                self.releasing(|| self.send_free(shared, owner, (page, offset)));
-                self.await_answer(page).map(|answer| answer == [1])
+            Some(owner) if owner != shared.me => thread.operation(|| {
+                thread.releasing(|| self.send_free(owner, (page, offset)));
+                thread.await_answer(page).map(|answer| answer == [1])
             })?,
             // What all allocated together is freed by each node for itself.
             _ => {
-                self.tell_flushed(shared, page);
+                self.tell_flushed(page);
                 let place = (page, offset);
-                self.stepping(|out| self.home().node_pages(shared, self.slot(), out).free_here(place, None))
+                thread.stepping(|out| thread.home().node_pages(shared, thread.slot(), out).free_here(place, None))
             }
         };
         if fine { Ok(()) } else { Err(wrong("no allocation begins there, or it was freed already")) }
@@ -589,30 +587,63 @@ impl Thread {
 
     /// This node is about to free its part of a region. Diffs of it that have left, and of which nobody has been told,
     /// may come to their home when something else lies there; who is told waits for them at the next barrier.
-    pub(in crate::shared) fn tell_flushed(&self, shared: &Shared, page: PageNo) {
+    pub(in crate::shared) fn tell_flushed(&self, page: PageNo) {
+        let ThreadHeap { thread, shared } = *self;
         let whole = |known: &Arc<RegionState>| {
             known.region.first == page && (!known.region.cut_up || known.region.owner.is_none())
         };
         if shared.table.find(page).filter(whole).is_some_and(|known| known.has_flushed()) {
-            self.releasing(|| self.end_interval(shared, CloseReason::Else));
+            thread.releasing(|| thread.end_interval(shared, CloseReason::Else));
         }
     }
 
     /// Asks another node to take its memory back. That is a release: no later diff may bring back what stood in the
     /// memory, whoever wrote it.
-    fn send_free(&self, shared: &Shared, owner: NodeId, (page, offset): (PageNo, u32)) {
+    fn send_free(&self, owner: NodeId, (page, offset): (PageNo, u32)) {
+        let ThreadHeap { thread, shared } = *self;
         let mut side = Outbox::new();
         let mut intervals = shared.intervals.lock();
-        let mut pages = self.home().node_pages(shared, self.slot(), &mut side);
+        let mut pages = thread.home().node_pages(shared, thread.slot(), &mut side);
         close_interval(&mut pages, &mut intervals, CloseReason::Else);
         let stamp = intervals.last_stamp();
         drop(intervals);
-        self.home().flush(self.slot(), &mut side);
+        thread.home().flush(thread.slot(), &mut side);
         let mut needs = Vec::new();
-        wire::emit_needs(&self.home().needs_at(shared, owner), &mut needs);
-        self.home().slots[self.slot()].expect_answer();
+        wire::emit_needs(&thread.home().needs_at(shared, owner), &mut needs);
+        thread.home().slots[thread.slot()].expect_answer();
         let target = Target::Request { node: owner, origin: Origin::Caller };
-        self.stepping(|out| out.send(target, &Message::Free { page, offset, stamp, needs: &needs }));
+        thread.stepping(|out| out.send(target, &Message::Free { page, offset, stamp, needs: &needs }));
+    }
+
+    /// Memory is given out again, and is about to be zeroed. `stamp`: another node has freed it, and had heard of all up
+    /// to this one.
+    pub(in crate::shared) fn uses_again(&self, engine: PageEngine, memory: Range<usize>, stamp: Option<Stamp>) {
+        let ThreadHeap { thread, shared } = *self;
+        // Where an acquire brings all that happened before, whoever gets the memory next hears of what this node had
+        // heard of when it freed it.
+        let must_tell = stamp.is_some() || engine.is_scoped();
+        if !engine.keeps_diffs() || !must_tell || shared.views.is_none() {
+            return;
+        }
+        let mut side = Outbox::new();
+        let mut intervals = shared.intervals.lock();
+        let mut pages = thread.home().node_pages(shared, thread.slot(), &mut side);
+        let bytes = memory.start - shared.base..memory.end - shared.base;
+        reuse(&mut pages, &mut intervals, bytes, stamp.unwrap_or_default());
+        drop(intervals);
+        thread.home().flush(thread.slot(), &mut side);
+    }
+}
+
+impl Thread {
+    /// Waits for an answer about the allocation of a page.
+    pub(in crate::shared) fn await_answer(&self, page: PageNo) -> Result<Vec<u8>> {
+        loop {
+            if let Some(answer) = self.home().slots[self.slot()].take_answer() {
+                return Ok(answer);
+            }
+            self.wait(Waiting::Page(page))?;
+        }
     }
 }
 
@@ -675,7 +706,7 @@ impl NodePages<'_> {
             return;
         };
         let range: Range<PageNo> = known.region.range();
-        // What all have allocated together was told of before ([`Thread::tell_flushed`]).
+        // What all have allocated together was told of before ([`ThreadHeap::tell_flushed`]).
         let untold = known.region.owner.is_some() && known.has_flushed();
         match known.region.part() {
             Part::Lines => shared.close_lines(&range),

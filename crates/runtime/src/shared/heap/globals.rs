@@ -10,11 +10,10 @@
 
 use crate::error::{Error, Result};
 use crate::heap::RegionOptions;
-use crate::node::Node;
 use crate::shared::Shared;
+use crate::shared::heap::ThreadHeap;
 use crate::shared::hooks;
 use crate::shared::memory;
-use crate::thread::Thread;
 use comem_memory::pages::Arena;
 use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageNo};
@@ -129,7 +128,7 @@ fn checked(shared: &Shared, program: &Range<usize>) -> Result<()> {
     Ok(())
 }
 
-impl Thread {
+impl ThreadHeap<'_> {
     /// Makes the program's memory shared; collective.
     ///
     /// # Errors
@@ -137,7 +136,8 @@ impl Thread {
     ///
     /// # Safety
     /// The range is the program's own writable memory, and no thread of this process uses it during the call.
-    pub(crate) unsafe fn share_globals(&self, shared: &Shared, program: Range<usize>) -> Result<()> {
+    pub(crate) unsafe fn share_globals(&self, program: Range<usize>) -> Result<()> {
+        let ThreadHeap { thread, shared } = *self;
         checked(shared, &program)?;
         if shared.views.is_none() {
             return Ok(());
@@ -152,7 +152,7 @@ impl Thread {
             keeps_pages: true,
             ..RegionOptions::default()
         };
-        let address = self.allocate_common(shared, program.len(), &options)?;
+        let address = self.allocate_common(program.len(), &options)?;
         let pages = (program.len() / PAGE_BYTES) as PageNo;
         let no_heap = || Error::NoHeap("there is no shared heap".to_string());
         let first = shared.page_of(address).ok_or_else(no_heap)?;
@@ -180,15 +180,16 @@ impl Thread {
         let _ = shared.globals.set(Globals { pages: first..first + pages, start: program.start });
         hooks::tell_range(program);
         // Nobody uses them before every node has them.
-        self.collective(Collective::create(u64::from(first)), &[], |_| ())
+        thread.collective(Collective::create(u64::from(first)), &[], |_| ())
     }
 
     /// All nodes must have them at the same addresses.
     fn agree_on(&self, program: &Range<usize>) -> Result<()> {
+        let ThreadHeap { thread, .. } = *self;
         let numbers = [program.start, program.end].map(|at| at as i64);
         // The least of the numbers and of their opposites: they are the same everywhere if both are one's own.
         let directory: Vec<u8> = numbers.iter().flat_map(|n| [*n, -n]).flat_map(i64::to_be_bytes).collect();
-        let same = self.collective(Collective::PLACE, &directory, |least| least == directory)?;
+        let same = thread.collective(Collective::PLACE, &directory, |least| least == directory)?;
         if same {
             return Ok(());
         }
@@ -201,18 +202,33 @@ impl Thread {
 
     /// At the end, collective: brings all global variables to node 0 that other nodes have written, whether or not they
     /// have synchronised since.
-    pub(crate) fn bring_globals_home(&self, shared: &Shared) -> Result<()> {
+    pub(crate) fn bring_globals_home(&self) -> Result<()> {
+        let ThreadHeap { thread, shared } = *self;
         let Some(globals) = shared.globals.get() else { return Ok(()) };
-        self.collective(Collective::LAST_WRITES, &[], |_| ())?;
+        thread.collective(Collective::LAST_WRITES, &[], |_| ())?;
         if shared.me != NodeId(0) {
             return Ok(());
         }
         for page in globals.pages.clone() {
-            if !self.home().is_here(shared, page) {
-                self.page_fault(shared, page, Access::Read, 0)?;
+            if !self.is_here(page) {
+                thread.page_fault(shared, page, Access::Read, 0)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether a page of several writers, or of one, can be used here without asking; also if nobody has ever used it.
+    fn is_here(&self, page: PageNo) -> bool {
+        let ThreadHeap { thread, shared } = *self;
+        let Some(known) = shared.table.find(page) else { return true };
+        let mut none = Outbox::new();
+        if !known.region.engine.has_several_writers() {
+            let index = (page - known.region.first) / known.region.unit_pages();
+            return known.unit_if_used(index).is_none_or(|unit| unit.lock().holds(Want::Shared));
+        }
+        !known.has_slot(page)
+            || thread.home().page_step(Slot::SERVICE, page, &mut none, |table, _| table.unit(page).is_here())
+                == Some(true)
     }
 }
 
@@ -228,19 +244,5 @@ impl Shared {
         } else if let Some((arena, _)) = arena_of(self, globals.pages.start) {
             memory::change(arena, &(0..0), |_| arena.close_window());
         }
-    }
-}
-
-impl Node {
-    /// Whether a page of several writers, or of one, can be used here without asking; also if nobody has ever used it.
-    fn is_here(&self, shared: &Shared, page: PageNo) -> bool {
-        let Some(known) = shared.table.find(page) else { return true };
-        let mut none = Outbox::new();
-        if !known.region.engine.has_several_writers() {
-            let index = (page - known.region.first) / known.region.unit_pages();
-            return known.unit_if_used(index).is_none_or(|unit| unit.lock().holds(Want::Shared));
-        }
-        !known.has_slot(page)
-            || self.page_step(Slot::SERVICE, page, &mut none, |table, _| table.unit(page).is_here()) == Some(true)
     }
 }

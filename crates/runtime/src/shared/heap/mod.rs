@@ -23,3 +23,20 @@ pub(in crate::shared) mod heap_layout;
 pub(crate) mod packed_alloc;
 pub(crate) mod small_alloc;
 pub(crate) mod table;
+
+use crate::shared::Shared;
+use crate::thread::Thread;
+
+/// The heap as one thread of this node allocates from it and frees: the thread asks other nodes, and waits for them.
+#[derive(Clone, Copy)]
+pub(crate) struct ThreadHeap<'a> {
+    thread: &'a Thread,
+    shared: &'a Shared,
+}
+
+impl<'a> ThreadHeap<'a> {
+    /// This node's heap, for one of its threads.
+    pub(crate) fn new(thread: &'a Thread, shared: &'a Shared) -> ThreadHeap<'a> {
+        ThreadHeap { thread, shared }
+    }
+}

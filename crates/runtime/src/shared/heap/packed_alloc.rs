@@ -9,7 +9,7 @@
 //! when all its blocks have been freed, and no more are cut from it.
 
 use crate::error::Result;
-use crate::shared::Shared;
+use crate::shared::heap::ThreadHeap;
 use crate::shared::heap::alloc::{Keeping, RegionOptions, SMALL_BYTES};
 use crate::thread::Thread;
 use comem_protocol::coherence::checksum;
@@ -106,15 +106,11 @@ impl PackedAllocator {
     }
 }
 
-impl Thread {
+impl ThreadHeap<'_> {
     /// Allocates a small block together with all nodes, which make the same call; `None` where the allocation is to be
     /// a region of its own.
-    pub(crate) fn allocate_packed(
-        &self,
-        shared: &Shared,
-        bytes: usize,
-        options: &RegionOptions,
-    ) -> Result<Option<usize>> {
+    pub(crate) fn allocate_packed(&self, bytes: usize, options: &RegionOptions) -> Result<Option<usize>> {
+        let ThreadHeap { shared, .. } = *self;
         let is_plain = options.label.is_empty() && !matches!(options.homes, Homes::Dealt(_));
         if bytes > SMALL_BYTES || options.alignment > SMALL_BYTES || !is_plain {
             return Ok(None);
@@ -130,43 +126,48 @@ impl Thread {
                 }
                 packed.next_region(&kind)
             };
-            self.allocate_packed_region(shared, &kind, region_bytes)?;
+            self.allocate_packed_region(&kind, region_bytes)?;
         }
     }
 
     /// Allocates a region from which blocks are cut; every node does so in the same call.
-    fn allocate_packed_region(&self, shared: &Shared, kind: &Kind, bytes: usize) -> Result<()> {
+    fn allocate_packed_region(&self, kind: &Kind, bytes: usize) -> Result<()> {
+        let ThreadHeap { thread, shared } = *self;
         let ((engine, named), homes) = kind;
         let label = "small allocations of all nodes".to_string();
         let options = RegionOptions { homes: homes.clone(), label, ..RegionOptions::default() };
-        let unit = self.unit_of_all(shared, *named, homes)?;
-        let region = Region { cut_up: true, ..self.region(shared, bytes, (*engine, unit), &options, None)? };
+        let unit = self.unit_of_all(*named, homes)?;
+        let region = Region { cut_up: true, ..self.region(bytes, (*engine, unit), &options, None)? };
         let (first, memory) = (region.first, region.pages as usize * PAGE_BYTES);
         let start = shared.address_of(first);
         let shape = format!("blocks {kind:?} {memory} {}", if shared.nodes > 1 { start } else { 0 });
         shared.add(region);
         // No node uses the memory before all know of it.
-        self.collective(Collective::create(checksum(shape.as_bytes())), &[], |_| ())?;
+        thread.collective(Collective::create(checksum(shape.as_bytes())), &[], |_| ())?;
         let unused = shared.packed.lock().add_region(kind, first, start..start + memory);
-        unused.inspect(|first| self.drop_packed(shared, *first));
+        unused.inspect(|first| self.drop_packed(*first));
         Ok(())
     }
 
     /// Frees a block of this kind, on this node; `false` if none begins there.
-    pub(in crate::shared) fn free_packed(&self, shared: &Shared, address: usize) -> bool {
+    pub(in crate::shared) fn free_packed(&self, address: usize) -> bool {
+        let ThreadHeap { shared, .. } = *self;
         let freed = shared.packed.lock().give_back(address);
-        freed.flatten().inspect(|first| self.drop_packed(shared, *first));
+        freed.flatten().inspect(|first| self.drop_packed(*first));
         freed.is_some()
     }
 
-    fn drop_packed(&self, shared: &Shared, first: PageNo) {
-        self.tell_flushed(shared, first);
+    fn drop_packed(&self, first: PageNo) {
+        let ThreadHeap { thread, shared } = *self;
+        self.tell_flushed(first);
         if let Some(known) = shared.table.find(first) {
             let epoch = shared.epoch.load(Ordering::Acquire);
-            self.stepping(|out| self.home().node_pages(shared, self.slot(), out).drop_region(&known, epoch));
+            thread.stepping(|out| thread.home().node_pages(shared, thread.slot(), out).drop_region(&known, epoch));
         }
     }
+}
 
+impl Thread {
     /// Before a collective call: compares with all nodes which blocks were cut since the last one, if any were.
     pub(crate) fn tell_packed(&self) -> Result<()> {
         let Some(shared) = self.home().shared() else { return Ok(()) };

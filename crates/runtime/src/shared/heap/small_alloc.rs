@@ -10,9 +10,9 @@
 
 use crate::error::Result;
 use crate::shared::Shared;
+use crate::shared::heap::ThreadHeap;
 use crate::shared::heap::alloc::{Keeping, RegionOptions};
 use crate::shared::heap::table::RegionState;
-use crate::thread::Thread;
 use comem_protocol::coherence::pages::PAGE_BYTES;
 use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::ids::NodeId;
@@ -120,19 +120,14 @@ impl Shared {
     }
 }
 
-impl Thread {
+impl ThreadHeap<'_> {
     /// Allocates a piece or, when it is large, a region of its own; at `home`, or where the pages are used.
     /// `site` names such a region.
-    pub(crate) fn allocate_piece(
-        &self,
-        shared: &Shared,
-        bytes: usize,
-        home: Option<NodeId>,
-        site: &str,
-    ) -> Result<usize> {
+    pub(crate) fn allocate_piece(&self, bytes: usize, home: Option<NodeId>, site: &str) -> Result<usize> {
+        let ThreadHeap { shared, .. } = *self;
         let homes = home.map_or(Homes::Claimed, Homes::On);
         if bytes > PIECE_BYTES {
-            return self.allocate(shared, bytes, &RegionOptions { homes, ..RegionOptions::default() }, site);
+            return self.allocate(bytes, &RegionOptions { homes, ..RegionOptions::default() }, site);
         }
         let kept = self.checked(bytes, &RegionOptions { homes: homes.clone(), ..RegionOptions::default() })?;
         let (kind, size) = ((kept, home), bytes.max(1).next_multiple_of(PIECE_ALIGN));
@@ -145,7 +140,7 @@ impl Thread {
             if let Some((address, used)) = cut {
                 if used {
                     // Two barriers have told everybody of what another node has freed.
-                    self.uses_again(shared, kept.0, address..address + size, None);
+                    self.uses_again(kept.0, address..address + size, None);
                     // SAFETY: the piece is in an allocated region and belongs to nobody else; its old contents have no
                     // meaning.
                     unsafe { shared.clear(address, size) };
@@ -155,7 +150,7 @@ impl Thread {
             let pages = (region_bytes / PAGE_BYTES).max(kept.1.pages() as usize);
             let label = format!("pieces of node {}", shared.me.0);
             let options = RegionOptions { homes: homes.clone(), label, ..RegionOptions::default() };
-            let start = self.allocate_region(shared, pages * PAGE_BYTES, kept, &options, true)?;
+            let start = self.allocate_region(pages * PAGE_BYTES, kept, &options, true)?;
             let mut allocator = shared.allocator.lock();
             allocator.pieces.add_region(kind, start, pages * PAGE_BYTES);
         }

@@ -80,44 +80,43 @@ impl Thread {
             .home()
             .shared()
             .ok_or_else(|| Error::NoHeap(crate::shared::heap::address_space::why_none(self.home().config.heap)))?;
-        match ordered {
-            true => self.atomic_ordered(shared, address, operation),
-            false => self.atomic(shared, address, operation),
-        }
-    }
-
-    /// An operation on a word of shared memory, as one step for all threads of all nodes; gives what the word held. It
-    /// says nothing about other memory: ordinary accesses of before it may be seen later, and the other way round.
-    ///
-    /// # Errors
-    /// When the address is in no allocation of the shared heap or not a multiple of the word's size, or when the
-    /// memory was declared read-only.
-    fn atomic(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<u64> {
         let known = known_word(shared, address, operation)?;
-        match known.region.engine.keeps_diffs() {
-            // Where pages have no home, the word goes to who holds its lock.
-            true => self.atomic_ordered(shared, address, operation),
-            false => self.atomic_of(shared, &known, address, operation),
-        }
+        let call = AtomicCall { thread: self, shared, known: &known, address, operation };
+        // Where pages have no home, the word goes to who holds its lock.
+        if ordered || known.region.engine.keeps_diffs() { call.in_order() } else { call.alone() }
     }
+}
 
-    /// As [`Thread::atomic`], as an acquire and a release too: between two such operations on one word, what happened
-    /// before the first is seen after the second.
-    fn atomic_ordered(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<u64> {
-        let known = known_word(shared, address, operation)?;
-        if self.home().nodes() == 1 || (!known.region.engine.has_several_writers() && !shared.table.has_tracked()) {
+/// An operation of a thread on a word of shared memory, as one step for all threads of all nodes.
+struct AtomicCall<'a> {
+    thread: &'a Thread,
+    shared: &'a Shared,
+    /// The word's region.
+    known: &'a RegionState,
+    address: usize,
+    operation: Atomic,
+}
+
+impl AtomicCall<'_> {
+    /// As an acquire and a release too: between two such operations on one word, what happened before the first is seen
+    /// after the second.
+    fn in_order(&self) -> Result<u64> {
+        let AtomicCall { thread, shared, known, address, .. } = *self;
+        if thread.home().nodes() == 1 || (!known.region.engine.has_several_writers() && !shared.table.has_tracked()) {
             // The processor orders all of one node's memory, and all memory under `msi` and `direct`.
-            return self.atomic_of(shared, &known, address, operation);
+            return self.alone();
         }
         let lock = LockId(LOCKS | address as u64);
-        self.raw_lock(lock)?;
-        let result = self.atomic_of(shared, &known, address, operation);
+        thread.raw_lock(lock)?;
+        let result = self.alone();
         // Under `scope` too it tells of everything.
-        self.raw_unlock_widely(lock)?;
+        thread.raw_unlock_widely(lock)?;
         result
     }
 
-    fn atomic_of(&self, shared: &Shared, known: &RegionState, address: usize, operation: Atomic) -> Result<u64> {
+    /// It says nothing about other memory: ordinary accesses of before it may be seen later, and the other way round.
+    fn alone(&self) -> Result<u64> {
+        let AtomicCall { thread, shared, known, address, operation } = *self;
         let (Some(views), Some(page)) = (&shared.views, shared.page_of(address)) else {
             return Ok(where_it_is(address, operation));
         };
@@ -133,24 +132,24 @@ impl Thread {
             let home = match place {
                 Place::Here => return Ok(where_it_is(address, operation)),
                 Place::Unclaimed => {
-                    self.touch(shared, address, operation.kind.bytes(), false)?;
+                    shared.touch(address, operation.kind.bytes(), false)?;
                     continue;
                 }
                 Place::At(home) => home,
                 Place::AtAfterCopy(home) => {
-                    self.invalidate_copy(shared, page);
+                    self.invalidate_copy(page);
                     home
                 }
             };
-            match self.operation(|| self.atomic_at(shared, home, word, operation))? {
+            match thread.operation(|| self.at_home(home, word))? {
                 Answer::Done(old) => {
                     if operation.writes() {
-                        self.atomic_is_done(shared, known, page);
+                        self.is_done(page);
                     }
                     return Ok(old);
                 }
                 // Whoever fetches the page learns where its home is.
-                Answer::Elsewhere => self.touch(shared, address, operation.kind.bytes(), false)?,
+                Answer::Elsewhere => shared.touch(address, operation.kind.bytes(), false)?,
                 Answer::Freed => {
                     return Err(Error::Freed(format!("an atomic operation on {}, which was freed", known.name())));
                 }
@@ -158,30 +157,25 @@ impl Thread {
         }
     }
 
-    /// The operation at a word's home, which is another node.
-    fn atomic_at(
-        &self,
-        shared: &Shared,
-        home: NodeId,
-        (page, offset): (PageNo, usize),
-        operation: Atomic,
-    ) -> Result<Answer> {
-        let needs = self.home().needs_at(shared, home);
-        let there = self.home().peer_memory(shared, home).filter(|peer| peer.memory.is_writable());
+    /// At the word's home, which is another node.
+    fn at_home(&self, home: NodeId, (page, offset): (PageNo, usize)) -> Result<Answer> {
+        let AtomicCall { thread, shared, operation, .. } = *self;
+        let needs = thread.home().needs_at(shared, home);
+        let there = thread.home().peer_memory(shared, home).filter(|peer| peer.memory.is_writable());
         // Beside a collective call of another thread homes may move.
-        let there = there.filter(|peer| self.home().gate.is_none() && peer.has_applied(&needs));
+        let there = there.filter(|peer| thread.home().gate.is_none() && peer.has_applied(&needs));
         if let Some(at) = there.and_then(|peer| peer.memory.word(page as usize * PAGE_BYTES + offset)) {
             // SAFETY: a word of the other node's memory, which stays mapped for good; the address is aligned as
             // `offset` is.
             return Ok(Answer::Done(unsafe { on_memory(at, operation) }));
         }
-        self.home().slots[self.slot()].expect_answer();
+        thread.home().slots[thread.slot()].expect_answer();
         let epoch = shared.epoch.load(Ordering::Acquire);
         let request = Request { epoch, page, offset: offset as u16, atomic: operation, needs };
-        self.counters().atomics_sent.add(1);
+        thread.counters().atomics_sent.add(1);
         let target = Target::Request { node: home, origin: Origin::Caller };
-        self.stepping(|out| out.send_with(target, &Message::Atomic { body: &[] }, |body| request.emit(body)));
-        let answer = self.await_answer(page)?;
+        thread.stepping(|out| out.send_with(target, &Message::Atomic { body: &[] }, |body| request.emit(body)));
+        let answer = thread.await_answer(page)?;
         if !request.needs.is_empty() {
             shared.needs.lock().confirm(home, &request.needs);
         }
@@ -190,21 +184,23 @@ impl Thread {
     }
 
     /// What this node reads of the page from now on must have the operation in it, and its next release tells of it.
-    fn atomic_is_done(&self, shared: &Shared, known: &RegionState, page: PageNo) {
+    fn is_done(&self, page: PageNo) {
+        let AtomicCall { thread, shared, known, .. } = *self;
         shared.push_buffer.lock().void(&(page..page + 1));
-        let lacks = self.stepping(|out| {
-            let pages = self.home().local_pages(shared, self.slot()).of(known);
+        let lacks = thread.stepping(|out| {
+            let pages = thread.home().local_pages(shared, thread.slot()).of(known);
             pages.table_step((page, Listing::Fault), out, |table, _| table.atomic_done(page))
         });
         if lacks == Some(true) {
-            self.invalidate_copy(shared, page);
+            self.invalidate_copy(page);
         }
     }
 
     /// Ends this node's copy of a page, and voids a fetch of it that is under way; what was written to the copy goes
     /// home first.
-    fn invalidate_copy(&self, shared: &Shared, page: PageNo) {
-        let (node, slot) = (self.home(), self.slot());
+    fn invalidate_copy(&self, page: PageNo) {
+        let AtomicCall { thread, shared, .. } = *self;
+        let (node, slot) = (thread.home(), thread.slot());
         let mut side = Outbox::new();
         let mut intervals = shared.intervals.lock();
         invalidate_copy(&mut node.node_pages(shared, slot, &mut side), &mut intervals, page);
