@@ -83,7 +83,7 @@ module comem
     public :: comem_flag_set, comem_flag_wait
     public :: comem_sem_post, comem_sem_wait, comem_sem_trywait
     public :: comem_cond_wait, comem_cond_signal, comem_cond_broadcast
-    public :: comem_rdlock, comem_wrlock, comem_rwunlock, comem_reduce
+    public :: comem_rdlock, comem_wrlock, comem_tryrdlock, comem_trywrlock, comem_rwunlock, comem_reduce
     ! Words of shared memory as one step.
     public :: comem_fetch_add, comem_fetch_add_relaxed, comem_fetch_min, comem_fetch_min_relaxed
     public :: comem_fetch_max, comem_fetch_max_relaxed, comem_exchange, comem_exchange_relaxed

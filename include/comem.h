@@ -36,8 +36,8 @@
  * races.
  *
  * Errors. comem_start() and comem_create() return 0, or a negative COMEM_E_ code with the sentence in
- * comem_last_error(). Anything else that goes wrong (an index out of range, a lock released that is not held) prints one
- * sentence and ends the node, and so the job, unless the program has set an error handler: then the call gives the
+ * comem_last_error(). Anything else that goes wrong (an index out of range, a lock released that is not held) prints
+ * one sentence and ends the node, and so the job, unless the program has set an error handler: then the call gives the
  * code. So the results of the other functions need no check. When another node is lost, or the job is told to end, the
  * node ends with the sentence, whatever handler there is.
  *
@@ -129,7 +129,8 @@ COMEM_API const char *comem_version(void);
  * call, and the next region makes new ones; while other threads have places that its threads need, it is refused.
  *
  * The function returns. One that is left by an exception of C++, pthread_exit() or a cancellation ends the node with a
- * sentence and status 101, and longjmp() must not leave it. (comem::Parallel() of comem.hpp lets exceptions through.) */
+ * sentence and status 101, and longjmp() must not leave it. (comem::Parallel() of comem.hpp lets exceptions
+ * through.) */
 COMEM_API int comem_parallel(void (*function)(void *argument), void *argument);
 
 /* This thread's part [*low, *high) of `total` items, all parts as equal as can be. */
@@ -169,14 +170,18 @@ COMEM_API int comem_sem_wait(uint64_t semaphore);
 COMEM_API int comem_sem_trywait(uint64_t semaphore);
 /* Waits for a signal, letting go meanwhile of `lock`, which the calling thread holds; it holds it again afterwards. No
  * signal by a thread that acquired the lock after this one let it go is lost; but check in a loop for what the signal
- * stands for. `signal` wakes the thread that has waited longest and `broadcast` all; nobody waiting, nothing happens. */
+ * stands for. `signal` wakes the thread that has waited longest and `broadcast` all; nobody waiting, nothing
+ * happens. */
 COMEM_API int comem_cond_wait(uint64_t condition, uint64_t lock);
 COMEM_API int comem_cond_signal(uint64_t condition);
 COMEM_API int comem_cond_broadcast(uint64_t condition);
 /* A lock for many readers or one writer. A writer that waits keeps new readers out (a thread that reads already may
- * enter again), and after a writer all waiting readers go together. `rwunlock` ends either. */
+ * enter again), and after a writer all waiting readers go together. `rwunlock` ends either. `tryrdlock` and `trywrlock`
+ * wait for no thread: they give 1 if they took the lock, and 0 where `rdlock` or `wrlock` would wait. */
 COMEM_API int comem_rdlock(uint64_t lock);
 COMEM_API int comem_wrlock(uint64_t lock);
+COMEM_API int comem_tryrdlock(uint64_t lock);
+COMEM_API int comem_trywrlock(uint64_t lock);
 COMEM_API int comem_rwunlock(uint64_t lock);
 
 enum { COMEM_SUM = 0, COMEM_MIN = 1, COMEM_MAX = 2 };
@@ -187,12 +192,12 @@ enum { COMEM_SUM = 0, COMEM_MIN = 1, COMEM_MAX = 2 };
 COMEM_API int comem_reduce_i64(int operation, int64_t *values, size_t count);
 COMEM_API int comem_reduce_f64(int operation, double *values, size_t count);
 
-/* Deals the numbers 0, 1 ... total - 1 out to all threads of all nodes while they run (OpenMP's schedule(dynamic, chunk)):
- * calls `body(low, high, argument)` for each piece [low, high) that this thread gets. Pieces have `chunk` numbers, the
- * last perhaps fewer; with 0 they are large at first and grow smaller (schedule(guided)). Each number is dealt out
- * once. Every thread of the job makes the call, and all make such calls in the same order with the same numbers;
- * within `body` there is no other. Most pieces cost no message, and none carries write notices: it orders nothing, so
- * where others use the results a barrier follows. */
+/* Deals the numbers 0, 1 ... total - 1 out to all threads of all nodes while they run (OpenMP's schedule(dynamic,
+ * chunk)): calls `body(low, high, argument)` for each piece [low, high) that this thread gets. Pieces have `chunk`
+ * numbers, the last perhaps fewer; with 0 they are large at first and grow smaller (schedule(guided)). Each number is
+ * dealt out once. Every thread of the job makes the call, and all make such calls in the same order with the same
+ * numbers; within `body` there is no other. Most pieces cost no message, and none carries write notices: it orders
+ * nothing, so where others use the results a barrier follows. */
 COMEM_API int comem_for_dynamic(uint64_t total, uint64_t chunk,
                                 void (*body)(uint64_t low, uint64_t high, void *argument), void *argument);
 
@@ -213,8 +218,8 @@ COMEM_API int64_t comem_tryreceive(int *from, void *buffer, size_t capacity);
 
 struct comem_object;
 
-/* A shared array: a handle of this node, to be passed by value within it. It means nothing on another node, which has got
- * its own from the same call. Its fields are for the functions below. */
+/* A shared array: a handle of this node, to be passed by value within it. It means nothing on another node, which has
+ * got its own from the same call. Its fields are for the functions below. */
 typedef struct comem_array {
     unsigned char *data;         /* this node's copy of the elements */
     const unsigned char *access; /* one byte per element: 0 nothing, 1 read, 3 read and write, without asking anybody */
@@ -228,7 +233,8 @@ enum {
     COMEM_HOME_CYCLIC = 1, /* `home_number` units or pages (at least 1) to each node in turn */
     COMEM_HOME_ON = 2,     /* all at node `home_number` */
     /* for comem_alloc_with() and comem_alloc_all() alone: */
-    COMEM_HOME_FIRST_TOUCH = 3, /* each unit at the node that touches it first, or fetches it ahead; exact with --prefetch off */
+    COMEM_HOME_FIRST_TOUCH = 3, /* each unit at the node that touches it first, or fetches it ahead; exact with
+                                   --prefetch off */
     /* at the node that touches a unit first, while that has room for it (--cache), else as BLOCK; a unit that one node
      * alone writes moves there at the next barrier */
     COMEM_HOME_AUTOMATIC = 4
@@ -245,15 +251,15 @@ typedef struct comem_object_options {
 
 /* Creates an array of `length` elements of `element_size` bytes (at most 262,144), all zero. Collective: one thread of
  * every node makes the call, and all make their collective calls in the same order. */
-COMEM_API int comem_create(comem_array *array, size_t element_size, uint64_t length, const comem_object_options *options);
-/* Reads or writes one element of any size, atomically. `out` and `value` point to plain memory of an element's size.
- * */
+COMEM_API int comem_create(comem_array *array, size_t element_size, uint64_t length,
+                           const comem_object_options *options);
+/* Reads or writes one element of any size, atomically. `out` and `value` point to plain memory of an element's size. */
 COMEM_API int comem_read(comem_array array, uint64_t index, void *out);
 COMEM_API int comem_write(comem_array array, uint64_t index, const void *value);
 /* Elements [low, high) as plain memory, to read or to read and write until the matching `end`: element `low` comes
- * first. NULL on misuse. The thread that has begun a range ends it, with the same bounds; ranges of a thread may overlap,
- * and end in any order. While a range is in use its units stay here and other nodes that want them wait: keep it
- * short, wait for nobody meanwhile, and take ranges of several arrays in the same order everywhere. */
+ * first. NULL on misuse. The thread that has begun a range ends it, with the same bounds; ranges of a thread may
+ * overlap, and end in any order. While a range is in use its units stay here and other nodes that want them wait: keep
+ * it short, wait for nobody meanwhile, and take ranges of several arrays in the same order everywhere. */
 COMEM_API const void *comem_read_begin(comem_array array, uint64_t low, uint64_t high);
 COMEM_API int comem_read_end(comem_array array, uint64_t low, uint64_t high);
 COMEM_API void *comem_write_begin(comem_array array, uint64_t low, uint64_t high);
@@ -299,12 +305,13 @@ typedef struct comem_region_options {
     size_t alignment;    /* in bytes, a power of two; 0: 64 */
     unsigned unit_pages; /* pages of 4 KiB that move together: 1, 2, 4 ... 256; 0: the job's or, without one, 1
                           * (more once mappings have run out: docs/running.md) */
-    unsigned unit_bytes; /* programs built with comem-cc --inline, under direct or msi: bytes that move together: 64, 128
-                          * ... 2048; 0: the job's (--unit-bytes), where the engine keeps lines and not pages */
+    unsigned unit_bytes; /* programs built with comem-cc --inline, under direct or msi: bytes that move together: 64,
+                          * 128 ... 2048; 0: the job's (--unit-bytes), where the engine keeps lines and not pages */
 } comem_region_options;
 
 /* Allocates; any thread of any node may, at any time. The others use the memory once they have got the pointer through
- * synchronisation. When there is no room the node ends with a sentence or, with an error handler, the call gives NULL. */
+ * synchronisation. When there is no room the node ends with a sentence or, with an error handler, the call gives
+ * NULL. */
 COMEM_API void *comem_alloc(size_t bytes);
 COMEM_API void *comem_alloc_with(size_t bytes, const comem_region_options *options);
 /* The same, collectively: one thread of every node calls, with the same arguments, and all get the same address. Up to
@@ -312,17 +319,17 @@ COMEM_API void *comem_alloc_with(size_t bytes, const comem_region_options *optio
  * little more than their bytes, and such a call waits for nobody. What different nodes write often is better apart: an
  * alignment of 4096 gives pages of its own. */
 COMEM_API void *comem_alloc_all(size_t bytes, const comem_region_options *options);
-/* Gives memory back, from any node; nobody may use it any more. Memory of comem_alloc_all() is freed by every node, each
- * when it has done with it, and none may use it once another has freed it. */
+/* Gives memory back, from any node; nobody may use it any more. Memory of comem_alloc_all() is freed by every node,
+ * each when it has done with it, and none may use it once another has freed it. */
 COMEM_API int comem_free(void *pointer);
-/* Names the region of an address in reports; without a name they say where in the program it was allocated. Small blocks
- * share a region, whose name then tells of them. */
+/* Names the region of an address in reports; without a name they say where in the program it was allocated. Small
+ * blocks share a region, whose name then tells of them. */
 COMEM_API int comem_label(void *pointer, const char *name);
-/* Declares that nobody writes to the region from here on: copies of its pages then cost half. Called by every node, after
- * a barrier behind the last write (a barrier of all threads: within comem_parallel, where nodes have several). A later
- * write is reported as misuse, under msi on every node; under hlrc and scope where it goes to a copy, not on the page's
- * home. A job of one node notices none (docs/memory-model.md). A block that shares its pages with others (up to 2 KiB of
- * comem_alloc) stays as it was. */
+/* Declares that nobody writes to the region from here on: copies of its pages then cost half. Called by every node,
+ * after a barrier behind the last write (a barrier of all threads: within comem_parallel, where nodes have several). A
+ * later write is reported as misuse, under msi on every node; under hlrc and scope where it goes to a copy, not on the
+ * page's home. A job of one node notices none (docs/memory-model.md). A block that shares its pages with others (up to
+ * 2 KiB of comem_alloc) stays as it was. */
 COMEM_API int comem_freeze(const void *pointer);
 /* Brings memory here, for reading or for writing too, so that a system call can use it (see docs/debugging.md). */
 COMEM_API int comem_prefetch(const void *pointer, size_t bytes, int for_writing);
@@ -528,7 +535,7 @@ static inline void comem_withdraw_(struct comem_tls *self) {
     typedef struct comem_array_##name {                                                                              \
         comem_array any;                                                                                             \
     } comem_array_##name;                                                                                            \
-    static inline comem_array_##name comem_new_##name(uint64_t length, const comem_object_options *options) {               \
+    static inline comem_array_##name comem_new_##name(uint64_t length, const comem_object_options *options) {        \
         comem_array_##name array;                                                                                    \
         array.any = comem_new_(sizeof(type), length, options);                                                       \
         return array;                                                                                                \

@@ -69,6 +69,12 @@ inline void check(int code) {
     }
 }
 
+// What a call that tries has come to: whether it took what it tried for.
+inline bool took(int answer) {
+    check(answer);
+    return answer > 0;
+}
+
 } // namespace detail
 
 inline int node() { return comem_node(); }
@@ -263,9 +269,7 @@ public:
     void lock() { detail::check(comem_lock(name_)); }
     // Waits for no thread; false where a thread holds the lock, or it lies at another node. There it is sent for.
     bool try_lock() {
-        const int took = comem_trylock(name_);
-        detail::check(took);
-        return took > 0;
+        return detail::took(comem_trylock(name_));
     }
     void unlock() { detail::check(comem_unlock(name_)); }
     std::uint64_t name() const { return name_; }
@@ -307,9 +311,7 @@ public:
     void acquire() { detail::check(comem_sem_wait(name_)); }
     // Takes one if there is one just now; whether it did.
     bool try_acquire() {
-        const int took = comem_sem_trywait(name_);
-        detail::check(took);
-        return took > 0;
+        return detail::took(comem_sem_trywait(name_));
     }
 
 private:
@@ -342,6 +344,9 @@ public:
     explicit shared_mutex(std::uint64_t name) : name_(name) {}
     void lock_shared() { detail::check(comem_rdlock(name_)); }
     void lock() { detail::check(comem_wrlock(name_)); }
+    // These wait for no thread; false where lock_shared() or lock() would wait.
+    bool try_lock_shared() { return detail::took(comem_tryrdlock(name_)); }
+    bool try_lock() { return detail::took(comem_trywrlock(name_)); }
     void unlock_shared() { detail::check(comem_rwunlock(name_)); }
     void unlock() { detail::check(comem_rwunlock(name_)); }
     std::uint64_t name() const { return name_; }
@@ -715,7 +720,9 @@ public:
     T operator()(std::uint64_t row, std::uint64_t column) const { return read(row, column); }
 
     // Whole rows [low, high) as plain memory while the span lives.
-    span<T> rows_range(std::uint64_t low, std::uint64_t high) { return elements_.range(row_start(low), row_start(high)); }
+    span<T> rows_range(std::uint64_t low, std::uint64_t high) {
+        return elements_.range(row_start(low), row_start(high));
+    }
     span<const T> read_rows(std::uint64_t low, std::uint64_t high) const {
         return elements_.read_range(row_start(low), row_start(high));
     }

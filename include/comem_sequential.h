@@ -148,6 +148,12 @@ static inline int comem_rdlock(uint64_t lock) {
 static inline int comem_wrlock(uint64_t lock) {
     return comem_lock(lock);
 }
+static inline int comem_tryrdlock(uint64_t lock) {
+    return comem_trylock(lock);
+}
+static inline int comem_trywrlock(uint64_t lock) {
+    return comem_trylock(lock);
+}
 static inline int comem_rwunlock(uint64_t lock) {
     return comem_unlock(lock);
 }

@@ -122,7 +122,8 @@ static inline long comem_quota_(const char *folder, const char *path, int versio
     if (quota <= 0 || period <= 0 || quota / period >= cores) return cores;
     return quota / period > 0 ? quota / period : 1;
 }
-/* Cores that this process may keep busy: those it may run on, or fewer by the quotas of the control groups around it. */
+/* Cores that this process may keep busy: those it may run on, or fewer by the quotas of the control groups around
+ * it. */
 static inline long comem_cores_(void) {
     char line[4400], *at;
     long cores = 0;
@@ -463,6 +464,30 @@ static inline int comem_wrlock(uint64_t lock) {
     comem_note_hold_(self, 1);
     return COMEM_OK;
 }
+static inline int comem_tryrdlock(uint64_t lock) {
+    struct comem_named_ *self = comem_by_name_(COMEM_A_RWLOCK_, lock);
+    struct comem_hold_ *hold = *comem_hold_of_(self);
+    if (hold) {
+        hold->depth += !hold->writes;
+        return !hold->writes;
+    }
+    pthread_mutex_lock(&self->mutex);
+    const int took = !self->holder && !self->writers_waiting;
+    self->readers += took;
+    pthread_mutex_unlock(&self->mutex);
+    if (took) comem_note_hold_(self, 0);
+    return took;
+}
+static inline int comem_trywrlock(uint64_t lock) {
+    struct comem_named_ *self = comem_by_name_(COMEM_A_RWLOCK_, lock);
+    if (*comem_hold_of_(self)) return 0;
+    pthread_mutex_lock(&self->mutex);
+    const int took = !self->holder && !self->readers;
+    if (took) self->holder = comem_thread() + 1;
+    pthread_mutex_unlock(&self->mutex);
+    if (took) comem_note_hold_(self, 1);
+    return took;
+}
 static inline int comem_rwunlock(uint64_t lock) {
     struct comem_named_ *self = comem_by_name_(COMEM_A_RWLOCK_, lock);
     struct comem_hold_ **at = comem_hold_of_(self), *hold = *at;
@@ -536,8 +561,9 @@ COMEM_DEFINE_REDUCE_(f64, double)
 
 /* ---- loops dealt out ------------------------------------------------------------------------------------------- */
 
-/* Loops take places in turn. A place is free for the next one when all threads have left the last: `writers_ended` counts
- * those that it has had, `value` is the next number to deal out, and `readers` are the threads that have left. */
+/* Loops take places in turn. A place is free for the next one when all threads have left the last: `writers_ended`
+ * counts those that it has had, `value` is the next number to deal out, and `readers` are the threads that have
+ * left. */
 enum { COMEM_LOOPS_ = 64 };
 
 static inline struct comem_named_ *comem_loop_(void) {

@@ -97,6 +97,7 @@ fuzzing() { "$COMEM_BIN/comem-fuzz" --seconds 15; }
 stage "the summary of tests" tests/stages-test.sh
 stage "the installation of tools" tests/setup-test.sh
 stage "formatting" formatting
+stage "the width of lines" tests/width.sh
 stage "lints" lints
 stage "the plug-in for clang" plugin
 stage "Rust tests" rust_tests

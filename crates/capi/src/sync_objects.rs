@@ -62,6 +62,18 @@ pub extern "C" fn comem_wrlock(lock: u64) -> c_int {
     done(|| Ok(thread()?.raw_write_lock(RwLockId(lock))?))
 }
 
+/// Acquires a reader-writer lock to read, if no thread but its manager must be waited for; 1 if it did.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_tryrdlock(lock: u64) -> c_int {
+    reported(|| Ok(c_int::from(thread()?.raw_try_read_lock(RwLockId(lock))?)), |code| code)
+}
+
+/// Acquires a reader-writer lock to write, if no thread but its manager must be waited for; 1 if it did.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_trywrlock(lock: u64) -> c_int {
+    reported(|| Ok(c_int::from(thread()?.raw_try_write_lock(RwLockId(lock))?)), |code| code)
+}
+
 /// Releases a reader-writer lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_rwunlock(lock: u64) -> c_int {

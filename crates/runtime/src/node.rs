@@ -319,8 +319,12 @@ impl Node {
                     SyncRequest::CondJoin | SyncRequest::CondAwait => {
                         format!("condition variable {named} to be signalled")
                     }
-                    SyncRequest::ReadLock => format!("reader-writer lock {named}, to read"),
-                    SyncRequest::WriteLock => format!("reader-writer lock {named}, to write"),
+                    SyncRequest::ReadLock | SyncRequest::TryReadLock => {
+                        format!("reader-writer lock {named}, to read")
+                    }
+                    SyncRequest::WriteLock | SyncRequest::TryWriteLock => {
+                        format!("reader-writer lock {named}, to write")
+                    }
                     SyncRequest::SubsetBarrier => format!("the other threads at barrier {named}"),
                 };
                 format!("{what} (managed by {})", self.name_of(request.object(name).manager(self.nodes)))

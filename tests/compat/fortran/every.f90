@@ -306,6 +306,7 @@ contains
     ! Writers keep a pair of numbers alike, readers look.
     recursive subroutine readers_and_writers()
         integer :: i
+        logical :: taken
         do i = 1, rounds
             call comem_rdlock(3)
             call expect(counters(3) == counters(4), 'a reader sees a pair')
@@ -317,6 +318,15 @@ contains
         end do
         call comem_barrier()
         call expect(counters(3) == rounds*comem_threads(), 'writers')
+        call comem_rdlock(3)
+        call comem_barrier()
+        call comem_tryrdlock(3, taken)
+        call expect(taken, 'a reader enters again')
+        call comem_trywrlock(3_int64, taken)
+        call expect(.not. taken, 'nobody writes beside readers')
+        call comem_rwunlock(3)
+        call comem_barrier()
+        call comem_rwunlock(3)
         call comem_barrier()
     end subroutine
 

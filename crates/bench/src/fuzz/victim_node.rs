@@ -19,7 +19,7 @@ use comem_protocol::sync::condition::ConditionId;
 use comem_protocol::sync::deal::Loops;
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
-use comem_protocol::sync::objects::{SyncObject, SyncObjects};
+use comem_protocol::sync::objects::{Kind, SyncObject, SyncObjects};
 use comem_protocol::sync::rwlock::RwLockId;
 use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::subset_barrier::SubsetBarrierId;
@@ -203,14 +203,14 @@ impl VictimNode {
         self.sync_objects(SyncRequest::SemWait.object(0), Some(caller), out, |sync_objects, cx| match asked.as_mut() {
             Some((wanted, name)) => {
                 if let Some(got) = sync_objects.collect(*wanted, *name, caller) {
-                    if got && matches!(wanted, SyncRequest::ReadLock | SyncRequest::WriteLock) {
+                    if got && wanted.object(*name).kind == Kind::RwLock {
                         let _ = sync_objects.rw_unlock(cx, RwLockId(*name), caller);
                     }
                     asked = None;
                 }
             }
             None => {
-                let (wanted, done) = match number % 7 {
+                let (wanted, done) = match number % 9 {
                     5 => (SyncRequest::SemGive, sync_objects.sem_give(cx, semaphore, caller)),
                     6 => (SyncRequest::SemReset, sync_objects.sem_reset(cx, semaphore, caller)),
                     0 => (SyncRequest::SemWait, sync_objects.sem_wait(cx, semaphore, caller)),
@@ -221,6 +221,8 @@ impl VictimNode {
                             .subset_barrier(cx, SubsetBarrierId(number % 9), 1 + number as u32 % 3, caller)
                             .is_some(),
                     ),
+                    7 => (SyncRequest::TryReadLock, sync_objects.try_rd_lock(cx, lock, caller).is_some()),
+                    8 => (SyncRequest::TryWriteLock, sync_objects.try_wr_lock(cx, lock, caller).is_some()),
                     2 => (SyncRequest::ReadLock, sync_objects.rd_lock(cx, lock, caller) != Ok(false)),
                     _ => (SyncRequest::WriteLock, sync_objects.wr_lock(cx, lock, caller) != Ok(false)),
                 };

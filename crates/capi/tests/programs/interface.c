@@ -161,6 +161,15 @@ static void check_semaphores_and_readers(void) {
     comem_barrier();
     CHECK(comem_read_i64(buffered, FIRST) == threads * ROUNDS && comem_read_i64(buffered, 2) == threads * ROUNDS);
     CHECK(comem_sem_post(DONE) == 0);
+    if (comem_thread() == 0) CHECK(comem_wrlock(SHARED) == 0);
+    comem_barrier();
+    CHECK(comem_tryrdlock(SHARED) == 0 && comem_trywrlock(SHARED) == 0);
+    comem_barrier();
+    if (comem_thread() == 0) CHECK(comem_rwunlock(SHARED) == 0);
+    /* The writer's end comes to the manager a moment later. */
+    while (comem_tryrdlock(SHARED) == 0) continue;
+    comem_barrier();
+    CHECK(comem_trywrlock(SHARED) == 0 && comem_rwunlock(SHARED) == 0);
     comem_barrier();
     CHECK(comem_sem_trywait(DONE) == 1);
 }

@@ -160,12 +160,14 @@ void SemaphoresConditionsReaders(comem::object_var<std::int32_t> &inside) {
     comem::barrier();
     {
         comem::read_guard first(shared);
-        std::shared_lock<comem::shared_mutex> again(shared);
+        std::shared_lock<comem::shared_mutex> again(shared), tried(shared, std::try_to_lock);
+        CHECK(tried.owns_lock() && !shared.try_lock());
         CHECK(inside == comem::threads());
     }
     comem::barrier();
     {
         comem::write_guard alone(shared);
+        CHECK(!shared.try_lock_shared());
         inside--;
     }
     comem::barrier();

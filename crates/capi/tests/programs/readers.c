@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * readers: reader-writer locks of the plain-threads build (-DCOMEM_PTHREADS), with four threads. What a thread finds depends on
- * who waits at that moment, so it looks into the lock until they do.
+ * readers: reader-writer locks of the plain-threads build (-DCOMEM_PTHREADS), with four threads. What a thread finds
+ * depends on who waits at that moment, so it looks into the lock until they do.
  */
 #include <comem.h>
 
@@ -10,9 +10,9 @@
 #include <sched.h>
 #include <stdio.h>
 
-enum { THREADS = 4, ROUNDS = 300, AGAIN = 1, TOGETHER, OFTEN };
+enum { THREADS = 4, ROUNDS = 300, AGAIN = 1, TOGETHER, OFTEN, TRIED };
 
-static int pairs[2], readers_in, misuses;
+static int pairs[2], readers_in, tried, misuses;
 
 /* Returns when so many threads wait to read and to write. */
 static void await(uint64_t lock, int to_read, int to_write) {
@@ -64,6 +64,31 @@ static void check_together(void) {
     comem_barrier();
 }
 
+/* Who tries gets the lock where it may be had at once: beside readers to read, unless a writer waits. */
+static void check_tries(void) {
+    const int self = comem_thread();
+    if (self == 0) CHECK(comem_tryrdlock(TRIED) == 1 && comem_tryrdlock(TRIED) == 1 && comem_trywrlock(TRIED) == 0);
+    comem_barrier();
+    if (self == 1) CHECK(comem_trywrlock(TRIED) == 0 && comem_tryrdlock(TRIED) == 1 && comem_rwunlock(TRIED) == 0);
+    comem_barrier();
+    if (self == 1) CHECK(comem_wrlock(TRIED) == 0 && comem_rwunlock(TRIED) == 0);
+    if (self == 2) {
+        await(TRIED, 0, 1);
+        CHECK(comem_tryrdlock(TRIED) == 0);
+        __atomic_store_n(&tried, 1, __ATOMIC_RELEASE);
+    }
+    if (self == 0) {
+        while (!__atomic_load_n(&tried, __ATOMIC_ACQUIRE)) sched_yield();
+        CHECK(comem_rwunlock(TRIED) == 0 && comem_rwunlock(TRIED) == 0);
+    }
+    comem_barrier();
+    if (self == 3) {
+        CHECK(comem_trywrlock(TRIED) == 1 && comem_trywrlock(TRIED) == 0 && comem_tryrdlock(TRIED) == 0);
+        CHECK(comem_rwunlock(TRIED) == 0);
+    }
+    comem_barrier();
+}
+
 static void check_often(void) {
     for (int i = 0; i < ROUNDS; i++) {
         CHECK(comem_wrlock(OFTEN) == 0);
@@ -80,6 +105,7 @@ static void work(void *unused) {
     (void)unused;
     check_again();
     check_together();
+    check_tries();
     if (comem_thread() == 0) pairs[0] = 0;
     comem_barrier();
     check_often();

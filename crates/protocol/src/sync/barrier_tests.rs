@@ -286,7 +286,8 @@ fn two_threads_of_a_node_cannot_both_call_for_it() {
     let mismatch = net.arrive(0, 1, Collective::EXIT, &[]).unwrap_err();
     assert_eq!(
         mismatch.to_string(),
-        "the end of the program here met the creation of a shared object or allocation of memory in another thread of this node"
+        "the end of the program here met the creation of a shared object or allocation of memory in another thread of \
+         this node"
     );
 }
 

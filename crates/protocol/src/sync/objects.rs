@@ -78,10 +78,17 @@ impl SyncRequest {
             | SyncRequest::SemGive
             | SyncRequest::SemReset => Kind::Semaphore,
             SyncRequest::CondJoin | SyncRequest::CondAwait => Kind::Condition,
-            SyncRequest::ReadLock | SyncRequest::WriteLock => Kind::RwLock,
+            SyncRequest::ReadLock | SyncRequest::WriteLock | SyncRequest::TryReadLock | SyncRequest::TryWriteLock => {
+                Kind::RwLock
+            }
             SyncRequest::SubsetBarrier => Kind::SubsetBarrier,
         };
         SyncObject { kind, name }
+    }
+
+    /// Whether it is for a reader-writer lock, to write.
+    fn writes(self) -> bool {
+        matches!(self, SyncRequest::WriteLock | SyncRequest::TryWriteLock)
     }
 }
 
@@ -175,6 +182,8 @@ impl Entry {
             (Machine::Condition(condition), SyncRequest::CondJoin) => return condition.join(waiter, given),
             (Machine::Condition(condition), _) => return condition.wait(waiter, given),
             (Machine::RwLock(lock), SyncRequest::WriteLock) => lock.write(waiter, given),
+            (Machine::RwLock(lock), SyncRequest::TryReadLock) => lock.try_read(waiter, given),
+            (Machine::RwLock(lock), SyncRequest::TryWriteLock) => lock.try_write(waiter, given),
             (Machine::RwLock(lock), _) => lock.read(waiter, given),
             (Machine::SubsetBarrier(_), _) => return Err(NO_NUMBER),
         }
@@ -309,8 +318,8 @@ impl SyncObjects {
         let asked = |q: &Question| (q.slot, q.request, q.name) == (slot, request, name);
         let index = self.questions.iter().position(|q| asked(q) && q.answer.is_some())?;
         let answer = self.questions.swap_remove(index).answer;
-        if answer == Some(true) && matches!(request, SyncRequest::ReadLock | SyncRequest::WriteLock) {
-            self.holds.insert((name, slot), Hold::new(request == SyncRequest::WriteLock));
+        if answer == Some(true) && request.object(name).kind == Kind::RwLock {
+            self.holds.insert((name, slot), Hold::new(request.writes()));
         }
         answer
     }

@@ -9,6 +9,8 @@
 //! | readers, a writer waits | queue | queue | the last: the first writer | |
 //! | a writer | queue | queue | | all readers that wait, else the next writer, else free |
 //!
+//! Who only tries gets *no* where this table says *queue*.
+//!
 //! A thread that reads may enter again; that stays within its node, since behind a waiting writer it would wait for
 //! itself. Whoever gets the lock learns what all who held it before have released, readers too: a writer must come
 //! after their reads.
@@ -79,6 +81,21 @@ impl RwLock {
         }
     }
 
+    /// As [`RwLock::read`], but nobody waits.
+    pub(super) fn try_read(&mut self, waiter: Waiter, given: &mut Given) {
+        let gets = !self.writes && self.waiting_writers.is_empty();
+        self.readers += u32::from(gets);
+        given.push((waiter, gets));
+    }
+
+    /// As [`RwLock::write`], but nobody waits.
+    pub(super) fn try_write(&mut self, waiter: Waiter, given: &mut Given) {
+        // A writer that waits does so for a reader or a writer that is there.
+        let gets = !self.writes && self.readers == 0;
+        self.writes |= gets;
+        given.push((waiter, gets));
+    }
+
     pub(super) fn write(&mut self, waiter: Waiter, given: &mut Given) {
         self.waiting_writers.push_back(waiter);
         self.admit_writer(given);
@@ -136,6 +153,28 @@ impl SyncObjects {
         match self.holds.contains_key(&(id.0, slot)) {
             true => Err(RwMisuse::WaitsForItself),
             false => Ok(self.ask(cx, SyncRequest::WriteLock, id.0, slot).is_some()),
+        }
+    }
+
+    /// Thread `slot` tries to acquire the lock for reading: whether it holds it now, if that is known at once.
+    /// Otherwise wait until woken or answered, and ask [`SyncObjects::collect`] for [`SyncRequest::TryReadLock`].
+    pub fn try_rd_lock(&mut self, cx: &mut Context<'_>, id: RwLockId, slot: Slot) -> Option<bool> {
+        match self.holds.get_mut(&(id.0, slot)) {
+            Some(hold) if hold.writes => Some(false),
+            Some(hold) => {
+                hold.depth += 1;
+                Some(true)
+            }
+            None => self.ask(cx, SyncRequest::TryReadLock, id.0, slot),
+        }
+    }
+
+    /// Thread `slot` tries to acquire the lock for writing: whether it holds it now, if that is known at once.
+    /// Otherwise wait until woken or answered, and ask [`SyncObjects::collect`] for [`SyncRequest::TryWriteLock`].
+    pub fn try_wr_lock(&mut self, cx: &mut Context<'_>, id: RwLockId, slot: Slot) -> Option<bool> {
+        match self.holds.contains_key(&(id.0, slot)) {
+            true => Some(false),
+            false => self.ask(cx, SyncRequest::TryWriteLock, id.0, slot),
         }
     }
 

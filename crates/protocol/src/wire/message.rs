@@ -82,6 +82,10 @@ coded! {
         SemGive = 9,
         /// That a semaphore has none.
         SemReset = 10,
+        /// A reader-writer lock, to read, if nobody must be waited for.
+        TryReadLock = 11,
+        /// A reader-writer lock, to write, if nobody must be waited for.
+        TryWriteLock = 12,
     }
 }
 

@@ -147,6 +147,24 @@ impl Thread {
         WriteGuard { thread: self, lock }
     }
 
+    /// Acquires a reader-writer lock to read if that means to wait for no thread but the lock's manager; `None` where
+    /// another thread writes or waits to write, or this one writes. A thread that reads already may enter again.
+    ///
+    /// # Errors that end the node
+    /// When a node is lost.
+    pub fn try_read_lock(&self, lock: RwLockId) -> Option<ReadGuard<'_>> {
+        self.must(self.raw_try_read_lock(lock)).then(|| ReadGuard { thread: self, lock })
+    }
+
+    /// Acquires a reader-writer lock to write if that means to wait for no thread but the lock's manager; `None` where
+    /// any thread holds it, this one among them.
+    ///
+    /// # Errors that end the node
+    /// When a node is lost.
+    pub fn try_write_lock(&self, lock: RwLockId) -> Option<WriteGuard<'_>> {
+        self.must(self.raw_try_write_lock(lock)).then(|| WriteGuard { thread: self, lock })
+    }
+
     fn end_guard(&self, released: Result<()>) {
         // The job may be over: the panic says enough.
         if !std::thread::panicking() {

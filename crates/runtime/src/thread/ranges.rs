@@ -53,8 +53,9 @@ impl Pin {
         }
     }
 
-    /// Borrows the range, which is number `at` of all `pins`, the earlier ones being borrowed. What another range of this thread needs for
-    /// writing is asked for writing at once: a unit that is lent cannot be upgraded while somebody else wants it.
+    /// Borrows the range, which is number `at` of all `pins`, the earlier ones being borrowed. What another range of
+    /// this thread needs for writing is asked for writing at once: a unit that is lent cannot be upgraded while
+    /// somebody else wants it.
     fn borrow(&self, thread: &Thread, pins: &[Pin], at: usize) -> Result<()> {
         let writes = pins.iter().any(|other| other.want == Want::Modified && other.overlaps(self));
         let want = if writes { Want::Modified } else { self.want };

@@ -8,17 +8,21 @@ use crate::node::Waiting;
 use comem_protocol::ids::LockId;
 use comem_protocol::sync::Context;
 use comem_protocol::sync::condition::ConditionId;
-use comem_protocol::sync::objects::SyncObjects;
+use comem_protocol::sync::objects::{Kind, SyncObjects};
 use comem_protocol::sync::rwlock::{RwLockId, RwMisuse};
 use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::subset_barrier::SubsetBarrierId;
 use comem_protocol::wire::message::{SyncRequest, SyncUpdate};
 
 impl Thread {
+    fn at_manager(&self, name: u64) -> AtManager<'_> {
+        AtManager { thread: self, name }
+    }
+
     /// Adds one to a semaphore; each is zero at first. Does not wait: the post counts once it has reached the
     /// semaphore's manager.
     pub fn sem_post(&self, semaphore: SemaphoreId) {
-        self.tell(SyncUpdate::SemPost, semaphore.0, |objects, cx| objects.sem_post(cx, semaphore));
+        self.at_manager(semaphore.0).tell(SyncUpdate::SemPost, |objects, cx| objects.sem_post(cx, semaphore));
     }
 
     /// Adds one to a semaphore, and waits until that counts: whoever comes to know of it by other means finds it there.
@@ -26,9 +30,8 @@ impl Thread {
     /// # Errors
     /// When the job ends meanwhile.
     pub fn sem_give(&self, semaphore: SemaphoreId) -> Result<()> {
-        self.obtain(SyncRequest::SemGive, semaphore.0, |objects, cx| {
-            objects.sem_give(cx, semaphore, self.slot).then_some(true)
-        })?;
+        self.at_manager(semaphore.0)
+            .obtain(SyncRequest::SemGive, |objects, cx| objects.sem_give(cx, semaphore, self.slot).then_some(true))?;
         Ok(())
     }
 
@@ -37,9 +40,8 @@ impl Thread {
     /// # Errors
     /// When the job ends meanwhile.
     pub fn sem_reset(&self, semaphore: SemaphoreId) -> Result<()> {
-        self.obtain(SyncRequest::SemReset, semaphore.0, |objects, cx| {
-            objects.sem_reset(cx, semaphore, self.slot).then_some(true)
-        })?;
+        self.at_manager(semaphore.0)
+            .obtain(SyncRequest::SemReset, |objects, cx| objects.sem_reset(cx, semaphore, self.slot).then_some(true))?;
         Ok(())
     }
 
@@ -53,9 +55,8 @@ impl Thread {
     /// # Errors
     /// When the job ends meanwhile.
     pub fn checked_sem_wait(&self, semaphore: SemaphoreId) -> Result<()> {
-        self.obtain(SyncRequest::SemWait, semaphore.0, |objects, cx| {
-            objects.sem_wait(cx, semaphore, self.slot).then_some(true)
-        })?;
+        self.at_manager(semaphore.0)
+            .obtain(SyncRequest::SemWait, |objects, cx| objects.sem_wait(cx, semaphore, self.slot).then_some(true))?;
         Ok(())
     }
 
@@ -65,9 +66,8 @@ impl Thread {
     /// # Errors
     /// When the job ends meanwhile.
     pub fn sem_pass(&self, semaphore: SemaphoreId) -> Result<()> {
-        self.obtain(SyncRequest::SemPass, semaphore.0, |objects, cx| {
-            objects.sem_pass(cx, semaphore, self.slot).then_some(true)
-        })?;
+        self.at_manager(semaphore.0)
+            .obtain(SyncRequest::SemPass, |objects, cx| objects.sem_pass(cx, semaphore, self.slot).then_some(true))?;
         Ok(())
     }
 
@@ -81,7 +81,8 @@ impl Thread {
     /// # Errors
     /// When the job ends meanwhile.
     pub fn checked_try_sem_wait(&self, semaphore: SemaphoreId) -> Result<bool> {
-        self.obtain(SyncRequest::SemTryWait, semaphore.0, |objects, cx| objects.sem_try_wait(cx, semaphore, self.slot))
+        self.at_manager(semaphore.0)
+            .obtain(SyncRequest::SemTryWait, |objects, cx| objects.sem_try_wait(cx, semaphore, self.slot))
     }
 
     /// Waits until `threads` threads of the job have come to the barrier of that name; any threads, not always the
@@ -122,7 +123,7 @@ impl Thread {
                 Named(name.0)
             )));
         }
-        let met = self.obtain(SyncRequest::SubsetBarrier, name.0, |objects, cx| {
+        let met = self.at_manager(name.0).obtain(SyncRequest::SubsetBarrier, |objects, cx| {
             objects.subset_barrier(cx, name, threads as u32, self.slot)
         })?;
         self.counters().barriers.add(1);
@@ -141,41 +142,33 @@ impl Thread {
         if !self.node.holds_lock(lock, slot) {
             return Err(Error::WaitWithoutLock { thread: self.id(), condition, lock });
         }
-        self.obtain(SyncRequest::CondJoin, condition.0, |objects, cx| {
-            objects.cond_join(cx, condition, slot).then_some(true)
-        })?;
+        self.at_manager(condition.0)
+            .obtain(SyncRequest::CondJoin, |objects, cx| objects.cond_join(cx, condition, slot).then_some(true))?;
         self.raw_unlock(lock)?;
-        self.obtain(SyncRequest::CondAwait, condition.0, |objects, cx| {
-            objects.cond_await(cx, condition, slot).then_some(true)
-        })?;
+        self.at_manager(condition.0)
+            .obtain(SyncRequest::CondAwait, |objects, cx| objects.cond_await(cx, condition, slot).then_some(true))?;
         self.raw_lock(lock)
     }
 
     /// Wakes the thread that has waited longest for a condition variable; nothing when none waits. It is a release,
     /// unless this thread holds a lock: then that lock's release is.
     pub fn cond_notify_one(&self, condition: ConditionId) {
-        if self.is_unheard(condition) {
+        if self.at_manager(condition.0).is_unheard() {
             return;
         }
         let under_lock = self.locks.any();
-        self.tell(SyncUpdate::CondSignal, condition.0, |objects, cx| objects.cond_signal(cx, condition, under_lock));
+        self.at_manager(condition.0)
+            .tell(SyncUpdate::CondSignal, |objects, cx| objects.cond_signal(cx, condition, under_lock));
     }
 
     /// As [`Thread::cond_notify_one`], for all threads that wait for a condition variable.
     pub fn cond_notify_all(&self, condition: ConditionId) {
-        if self.is_unheard(condition) {
+        if self.at_manager(condition.0).is_unheard() {
             return;
         }
         let under_lock = self.locks.any();
-        self.tell(SyncUpdate::CondBroadcast, condition.0, |objects, cx| {
-            objects.cond_broadcast(cx, condition, under_lock)
-        });
-    }
-
-    /// Whether nobody waits for a condition variable; most signals find nobody.
-    fn is_unheard(&self, condition: ConditionId) -> bool {
-        let objects = self.node.sync.object_shard(SyncUpdate::CondSignal.object(condition.0));
-        objects.cond_is_unheard(condition, self.node.me(), self.node.nodes())
+        self.at_manager(condition.0)
+            .tell(SyncUpdate::CondBroadcast, |objects, cx| objects.cond_broadcast(cx, condition, under_lock));
     }
 
     /// As [`Thread::read_lock`], without a guard; [`Thread::raw_rw_unlock`] releases it.
@@ -183,7 +176,7 @@ impl Thread {
     /// # Errors
     /// When this thread writes under the lock.
     pub fn raw_read_lock(&self, lock: RwLockId) -> Result<()> {
-        self.rw_in_section(SyncRequest::ReadLock, lock, |objects, cx| objects.rd_lock(cx, lock, self.slot))
+        self.at_manager(lock.0).rw_in_section(SyncRequest::ReadLock, |objects, cx| objects.rd_lock(cx, lock, self.slot))
     }
 
     /// As [`Thread::write_lock`], without a guard; [`Thread::raw_rw_unlock`] releases it.
@@ -191,7 +184,26 @@ impl Thread {
     /// # Errors
     /// When this thread holds the lock already.
     pub fn raw_write_lock(&self, lock: RwLockId) -> Result<()> {
-        self.rw_in_section(SyncRequest::WriteLock, lock, |objects, cx| objects.wr_lock(cx, lock, self.slot))
+        self.at_manager(lock.0)
+            .rw_in_section(SyncRequest::WriteLock, |objects, cx| objects.wr_lock(cx, lock, self.slot))
+    }
+
+    /// As [`Thread::try_read_lock`], without a guard; whether this thread has entered the lock.
+    ///
+    /// # Errors
+    /// When a node is lost.
+    pub fn raw_try_read_lock(&self, lock: RwLockId) -> Result<bool> {
+        let begin = |objects: &mut SyncObjects, cx: &mut Context<'_>| objects.try_rd_lock(cx, lock, self.slot);
+        self.at_manager(lock.0).rw_try(SyncRequest::TryReadLock, begin)
+    }
+
+    /// As [`Thread::try_write_lock`], without a guard; whether this thread holds the lock now and did not before.
+    ///
+    /// # Errors
+    /// When a node is lost.
+    pub fn raw_try_write_lock(&self, lock: RwLockId) -> Result<bool> {
+        let begin = |objects: &mut SyncObjects, cx: &mut Context<'_>| objects.try_wr_lock(cx, lock, self.slot);
+        self.at_manager(lock.0).rw_try(SyncRequest::TryWriteLock, begin)
     }
 
     /// Releases a reader-writer lock, however this thread holds it.
@@ -199,65 +211,11 @@ impl Thread {
     /// # Errors
     /// When this thread does not hold the lock.
     pub fn raw_rw_unlock(&self, lock: RwLockId) -> Result<()> {
-        let released = self.tell(SyncUpdate::ReadUnlock, lock.0, |objects, cx| objects.rw_unlock(cx, lock, self.slot));
+        let released =
+            self.at_manager(lock.0).tell(SyncUpdate::ReadUnlock, |objects, cx| objects.rw_unlock(cx, lock, self.slot));
         released.map_err(|misuse| of_rw_lock(self.id(), lock, misuse))?;
         self.node.gate.iter().for_each(|sections| sections.end_section(self));
         Ok(())
-    }
-
-    /// As [`Thread::rw_acquire`], where another thread of the node may make a collective call meanwhile.
-    fn rw_in_section(
-        &self,
-        request: SyncRequest,
-        lock: RwLockId,
-        begin: impl Fn(&mut SyncObjects, &mut Context<'_>) -> std::result::Result<bool, RwMisuse>,
-    ) -> Result<()> {
-        let Some(sections) = &self.node.gate else { return self.rw_acquire(request, lock, begin) };
-        loop {
-            // As with a lock, nobody waits for who waits.
-            let entry = sections.begin_section(self)?;
-            sections.end_section(self);
-            self.rw_acquire(request, lock, &begin)?;
-            if sections.begin(self.slot, entry) {
-                return Ok(());
-            }
-            let slot = self.slot;
-            self.stepping(|out| {
-                self.node
-                    .with_sync_objects(request.object(lock.0), Some(slot), out, |d, cx| d.rw_hand_back(cx, lock, slot));
-            });
-        }
-    }
-
-    fn rw_acquire(
-        &self,
-        request: SyncRequest,
-        lock: RwLockId,
-        begin: impl FnOnce(&mut SyncObjects, &mut Context<'_>) -> std::result::Result<bool, RwMisuse>,
-    ) -> Result<()> {
-        self.counters().lock_acquires.add(1);
-        let mut misuse = None;
-        self.obtain(request, lock.0, |objects, cx| match begin(objects, cx) {
-            Ok(held) => held.then_some(true),
-            Err(why) => {
-                misuse = Some(why);
-                Some(false)
-            }
-        })?;
-        misuse.map_or(Ok(()), |why| Err(of_rw_lock(self.id(), lock, why)))
-    }
-
-    /// A release: tells a manager something.
-    fn tell<R>(&self, update: SyncUpdate, name: u64, tell: impl FnOnce(&mut SyncObjects, &mut Context<'_>) -> R) -> R {
-        self.operation(|| {
-            let slot = self.slot;
-            self.node.send_combined_of(slot, slot);
-            let told = self.releasing(|| {
-                self.stepping(|out| self.node.with_sync_objects(update.object(name), Some(slot), out, tell))
-            });
-            self.wait_for_send_queue();
-            told
-        })
     }
 
     /// Who says more than can leave waits until some of it has. When the job ends meanwhile, the next operation tells.
@@ -274,45 +232,139 @@ impl Thread {
         }
         let _ = self.take_pins_back();
     }
+}
+
+/// What a thread asks and tells the manager of the synchronisation object of a name.
+#[derive(Clone, Copy)]
+struct AtManager<'a> {
+    thread: &'a Thread,
+    name: u64,
+}
+
+impl AtManager<'_> {
+    /// Whether nobody waits for a condition variable; most signals find nobody.
+    fn is_unheard(&self) -> bool {
+        let AtManager { thread, name } = *self;
+        let objects = thread.node.sync.object_shard(SyncUpdate::CondSignal.object(name));
+        objects.cond_is_unheard(ConditionId(name), thread.node.me(), thread.node.nodes())
+    }
+
+    /// As [`AtManager::rw_acquire`], where another thread of the node may make a collective call meanwhile.
+    fn rw_in_section(
+        &self,
+        request: SyncRequest,
+        begin: impl Fn(&mut SyncObjects, &mut Context<'_>) -> std::result::Result<bool, RwMisuse>,
+    ) -> Result<()> {
+        let AtManager { thread, name } = *self;
+        let Some(sections) = &thread.node.gate else { return self.rw_acquire(request, begin) };
+        loop {
+            // As with a lock, nobody waits for who waits.
+            let entry = sections.begin_section(thread)?;
+            sections.end_section(thread);
+            self.rw_acquire(request, &begin)?;
+            if sections.begin(thread.slot, entry) {
+                return Ok(());
+            }
+            let slot = thread.slot;
+            thread.stepping(|out| {
+                thread.node.with_sync_objects(request.object(name), Some(slot), out, |d, cx| {
+                    d.rw_hand_back(cx, RwLockId(name), slot)
+                });
+            });
+        }
+    }
+
+    /// Acquires a reader-writer lock.
+    fn rw_acquire(
+        &self,
+        request: SyncRequest,
+        begin: impl FnOnce(&mut SyncObjects, &mut Context<'_>) -> std::result::Result<bool, RwMisuse>,
+    ) -> Result<()> {
+        let AtManager { thread, name } = *self;
+        thread.counters().lock_acquires.add(1);
+        let mut misuse = None;
+        self.obtain(request, |objects, cx| match begin(objects, cx) {
+            Ok(held) => held.then_some(true),
+            Err(why) => {
+                misuse = Some(why);
+                Some(false)
+            }
+        })?;
+        misuse.map_or(Ok(()), |why| Err(of_rw_lock(thread.id(), RwLockId(name), why)))
+    }
+
+    /// Acquires a reader-writer lock if nobody must be waited for but its manager; whether it did.
+    fn rw_try(
+        &self,
+        request: SyncRequest,
+        begin: impl FnOnce(&mut SyncObjects, &mut Context<'_>) -> Option<bool>,
+    ) -> Result<bool> {
+        let AtManager { thread, .. } = *self;
+        let may_begin = || thread.node.gate.as_ref().is_none_or(|sections| sections.begin_at_once(thread.slot));
+        if !may_begin() {
+            return thread.node.life.goes_on().map(|()| false);
+        }
+        let taken = self.obtain(request, begin);
+        if matches!(taken, Ok(true)) {
+            thread.counters().lock_acquires.add(1);
+        } else {
+            thread.node.gate.iter().for_each(|sections| sections.end_section(thread));
+        }
+        taken
+    }
+
+    /// A release: tells a manager something.
+    fn tell<R>(&self, update: SyncUpdate, tell: impl FnOnce(&mut SyncObjects, &mut Context<'_>) -> R) -> R {
+        let AtManager { thread, name } = *self;
+        thread.operation(|| {
+            let slot = thread.slot;
+            thread.node.send_combined_of(slot, slot);
+            let told = thread.releasing(|| {
+                thread.stepping(|out| thread.node.with_sync_objects(update.object(name), Some(slot), out, tell))
+            });
+            thread.wait_for_send_queue();
+            told
+        })
+    }
 
     /// An acquire: begins to ask, and waits for the answer unless it is there at once.
     fn obtain(
         &self,
         request: SyncRequest,
-        name: u64,
         begin: impl FnOnce(&mut SyncObjects, &mut Context<'_>) -> Option<bool>,
     ) -> Result<bool> {
-        self.operation(|| {
-            let (slot, object) = (self.slot, request.object(name));
-            self.node.send_combined_of(slot, slot);
+        let AtManager { thread, name } = *self;
+        thread.operation(|| {
+            let (slot, object) = (thread.slot, request.object(name));
+            thread.node.send_combined_of(slot, slot);
             let ask = || {
-                self.stepping(|out| {
-                    let first = self.node.with_sync_objects(object, Some(slot), out, begin);
+                thread.stepping(|out| {
+                    let first = thread.node.with_sync_objects(object, Some(slot), out, begin);
                     (first, !out.sends().is_empty())
                 })
             };
             // To come to a meeting is a release, too, and so is to give.
             let releases = matches!(request, SyncRequest::SubsetBarrier | SyncRequest::SemGive);
-            let (first, asked) = if releases { self.releasing(ask) } else { ask() };
+            let (first, asked) = if releases { thread.releasing(ask) } else { ask() };
             if let Some(got) = first {
-                self.after_acquire(None)?;
+                thread.after_acquire(None)?;
                 return Ok(got);
             }
-            if asked && object.kind == comem_protocol::sync::objects::Kind::RwLock {
-                self.counters().lock_remote.add(1);
-            }
-            self.slow_down();
-            self.let_pins_go();
+            thread.slow_down();
+            thread.let_pins_go();
             let got = loop {
                 // In a statement of its own, so that the room is not locked while the thread sleeps.
-                let answer = self.node.sync.object_shard(object).collect(request, name, slot);
+                let answer = thread.node.sync.object_shard(object).collect(request, name, slot);
                 match answer {
                     Some(got) => break got,
-                    None => self.wait(Waiting::Answer(request, name))?,
+                    None => thread.wait(Waiting::Answer(request, name))?,
                 }
             };
-            self.after_acquire(None)?;
-            self.take_pins_back()?;
+            if asked && got && object.kind == Kind::RwLock {
+                thread.counters().lock_remote.add(1);
+            }
+            thread.after_acquire(None)?;
+            thread.take_pins_back()?;
             Ok(got)
         })
     }

@@ -12,6 +12,7 @@ pub fn play(comem: &Comem) {
         pass_a_turn_round(t, &counts);
         fill_and_empty_a_buffer(t, &counts);
         read_what_writers_keep_equal(t, &counts);
+        try_a_lock_that_others_hold(t);
         take_what_was_posted(t);
     });
 }
@@ -118,6 +119,31 @@ fn read_what_writers_keep_equal(t: &Thread, counts: &ObjectArray<u64>) {
     t.barrier();
     let writes = (0..t.threads()).map(|id| (0..ROUNDS).filter(|round| (round + id).is_multiple_of(4)).count());
     assert_eq!(counts.read(t, 2), writes.sum::<usize>() as u64);
+}
+
+/// All try for a reader-writer lock that one thread holds, and get it when it may be had.
+fn try_a_lock_that_others_hold(t: &Thread) {
+    let lock = RwLockId(3);
+    let writes = (t.id() == 0).then(|| t.write_lock(lock));
+    t.barrier();
+    assert!(t.try_read_lock(lock).is_none() && t.try_write_lock(lock).is_none(), "one writes");
+    t.barrier();
+    drop(writes);
+    t.barrier();
+    let reads = t.read_lock(lock);
+    t.barrier();
+    assert!(t.try_read_lock(lock).is_some(), "all read");
+    assert!(t.try_write_lock(lock).is_none(), "all read, this thread too");
+    t.barrier();
+    drop(reads);
+    t.barrier();
+    // An end is told without waiting, and so may come to the manager a moment later.
+    if t.id() == 0 {
+        while t.try_write_lock(lock).is_none() {
+            std::thread::yield_now();
+        }
+    }
+    t.barrier();
 }
 
 /// All post, and all try until each has got one; then there is none left.

@@ -7,7 +7,7 @@ use crate::ids::Seq;
 use crate::outbox::Outbox;
 use crate::sync;
 use crate::sync::condition::ConditionId;
-use crate::sync::rwlock::RwLockId;
+use crate::sync::rwlock::{RwLockId, RwMisuse};
 use crate::sync::semaphore::SemaphoreId;
 use crate::wire::message::SignalInterest;
 use world::*;
@@ -116,6 +116,24 @@ fn takers_hear_of_as_many_posts_as_were_taken() {
 fn a_writer_is_alone_and_hears_of_all_before_it_in_every_order() {
     let runs = every_order(&World::new(&[&[Read, Leave], &[Write, Leave], &[Write, Leave]]), 200_000);
     assert!((20..200_000).contains(&runs), "{runs} orders");
+}
+
+#[test]
+fn who_tries_and_gets_a_reader_writer_lock_is_one_of_its_holders_in_every_order() {
+    for programs in [
+        [&[TryRead, Leave][..], &[Write, Leave], &[TryWrite, Leave]],
+        [&[Read, Leave], &[TryWrite, Leave], &[TryWrite, Leave]],
+        [&[TryRead, Leave], &[TryRead, Leave], &[Write, Leave]],
+    ] {
+        let runs = every_order(&World::new(&programs), 200_000);
+        assert!((20..200_000).contains(&runs), "{runs} orders");
+    }
+    let mut in_vain = 0;
+    for seed in 0..1000 {
+        let world = World::new(&[&[TryRead, Leave, TryWrite, Leave], &[Write, Leave, Read, Leave], &[TryWrite, Leave]]);
+        in_vain += some_order(world, seed).truth.tried_in_vain;
+    }
+    assert!(in_vain > 100, "{in_vain} tries in vain");
 }
 
 #[test]
@@ -402,6 +420,46 @@ fn readers_and_writers_take_turns() {
     assert_eq!((manager.tell(SyncUpdate::ReadUnlock), manager.tell(SyncUpdate::ReadUnlock)), (vec![], vec![5]));
     assert_eq!(manager.tell(SyncUpdate::WriteUnlock), []);
     assert!(manager.node.objects.is_empty());
+}
+
+#[test]
+fn who_tries_a_reader_writer_lock_is_answered_at_once_and_queues_nowhere() {
+    let mut manager = Manager::new();
+    assert_eq!(
+        (manager.ask(SyncRequest::TryReadLock, 1), manager.ask(SyncRequest::TryReadLock, 2)),
+        (vec![1], vec![2])
+    );
+    assert_eq!(manager.ask(SyncRequest::TryWriteLock, 3), [0], "others read");
+    assert_eq!(manager.ask(SyncRequest::WriteLock, 4), []);
+    assert_eq!(manager.ask(SyncRequest::TryReadLock, 5), [0], "a writer that waits keeps new readers out");
+    assert_eq!((manager.tell(SyncUpdate::ReadUnlock), manager.tell(SyncUpdate::ReadUnlock)), (vec![], vec![4]));
+    assert_eq!(
+        (manager.ask(SyncRequest::TryReadLock, 6), manager.ask(SyncRequest::TryWriteLock, 6)),
+        (vec![0], vec![0])
+    );
+    assert_eq!(manager.tell(SyncUpdate::WriteUnlock), []);
+    assert_eq!(manager.ask(SyncRequest::TryWriteLock, 7), [7]);
+    assert_eq!(manager.ask(SyncRequest::ReadLock, 8), []);
+    assert_eq!(manager.tell(SyncUpdate::WriteUnlock), [8]);
+    assert_eq!(manager.tell(SyncUpdate::ReadUnlock), []);
+    assert!(manager.node.objects.is_empty());
+}
+
+#[test]
+fn who_holds_a_reader_writer_lock_gets_no_more_of_it_by_trying_than_by_asking() {
+    let mut manager = Manager::new();
+    let (lock, slot) = (RwLockId(1), Slot(1));
+    let tries = |manager: &mut Manager, writes: bool| {
+        manager.with(|objects, cx| match writes {
+            true => objects.try_wr_lock(cx, lock, slot),
+            false => objects.try_rd_lock(cx, lock, slot),
+        })
+    };
+    let ends = |manager: &mut Manager| manager.with(|objects, cx| objects.rw_unlock(cx, lock, slot));
+    assert_eq!([false, false, true].map(|writes| tries(&mut manager, writes)), [Some(true), Some(true), Some(false)]);
+    assert_eq!([(); 3].map(|()| ends(&mut manager)), [Ok(()), Ok(()), Err(RwMisuse::NotHeld)]);
+    assert_eq!([true, true, false].map(|writes| tries(&mut manager, writes)), [Some(true), Some(false), Some(false)]);
+    assert_eq!(ends(&mut manager), Ok(()));
 }
 
 #[test]

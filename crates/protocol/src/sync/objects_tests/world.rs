@@ -79,6 +79,9 @@ pub(super) enum Do {
     TryTake,
     Read,
     Write,
+    /// Tries to read, or to write; who does not get it does not leave either.
+    TryRead,
+    TryWrite,
     Leave,
     /// Put a token on the table (under the lock).
     Put,
@@ -316,7 +319,7 @@ impl World {
             Next::Ended(got) => {
                 self.after(t, what, got);
                 self.threads[t].phase = Phase::Begin;
-                self.threads[t].at += 1;
+                self.threads[t].at += if matches!(what, TryRead | TryWrite) && !got { 2 } else { 1 };
             }
             Next::Again(phase) => self.threads[t].phase = phase,
             Next::Relocked => {
@@ -375,14 +378,14 @@ impl World {
                 assert!(truth.taken <= truth.posts.len(), "more was taken than posted");
                 truth.heard_by_takers.push(known.intersection(&truth.posts).count());
             }
-            TryTake => truth.tried_in_vain += 1,
-            Read => {
+            TryRead | TryWrite | TryTake if !got => truth.tried_in_vain += 1,
+            Read | TryRead => {
                 truth.readers += 1;
                 truth.seen_together = truth.seen_together.max(truth.readers);
                 assert!(truth.writers == 0, "a reader beside a writer");
                 assert!(known.is_superset(&truth.writes_ended), "a reader has not heard of a writer before it");
             }
-            Write => {
+            Write | TryWrite => {
                 truth.writers += 1;
                 assert!(truth.writers == 1 && truth.readers == 0, "a writer is not alone");
                 assert!(
@@ -485,6 +488,14 @@ fn act(
         },
         (Read, Phase::Begin) => wait_for(objects.rd_lock(cx, RW, slot).unwrap(), SyncRequest::ReadLock),
         (Write, Phase::Begin) => wait_for(objects.wr_lock(cx, RW, slot).unwrap(), SyncRequest::WriteLock),
+        (TryRead, Phase::Begin) => match objects.try_rd_lock(cx, RW, slot) {
+            Some(got) => Next::Ended(got),
+            None => Next::Waits(Phase::Asked(SyncRequest::TryReadLock)),
+        },
+        (TryWrite, Phase::Begin) => match objects.try_wr_lock(cx, RW, slot) {
+            Some(got) => Next::Ended(got),
+            None => Next::Waits(Phase::Asked(SyncRequest::TryWriteLock)),
+        },
         (Leave, _) => {
             objects.rw_unlock(cx, RW, slot).unwrap();
             Next::Ended(true)
