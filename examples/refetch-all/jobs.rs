@@ -4,7 +4,7 @@
 use crate::counts::{costs, steps};
 use crate::matrix::{detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, PageSlice, RegionOptions};
+use comem::heap::{Home, PageSlice, RegionOptions};
 use comem::{Comem, LockId, NodeId};
 
 const PAGES: usize = 6;
@@ -20,7 +20,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
 }
 
 fn at_node_0(comem: &Comem) -> PageSlice<u64> {
-    pages_of(comem, PAGES, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() })
+    pages_of(comem, PAGES, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() })
 }
 
 fn read_all(slice: &PageSlice<u64>) {

@@ -4,7 +4,7 @@ use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, checked, done, reported};
 use crate::job::{job, thread};
 use comem_rt::raw::{self, Array};
-use comem_rt::{Homes, NodeId, ObjectOptions};
+use comem_rt::{Home, NodeId, ObjectOptions};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
@@ -58,16 +58,16 @@ unsafe fn text(text: *const c_char, name: &str) -> Outcome<Option<String>> {
         .map_err(|_| argument(format!("the {name} of an array is not UTF-8; write it so")))
 }
 
-fn homes(kind: c_int, number: c_int) -> Outcome<Homes> {
+fn homes(kind: c_int, number: c_int) -> Outcome<Home> {
     let number_in = |range: std::ops::RangeInclusive<c_int>| {
         range.contains(&number).then_some(number).ok_or_else(|| {
             argument(format!("an array cannot have its home at {number}; use a node's number, or of units"))
         })
     };
     match kind {
-        0 => Ok(Homes::Block),
-        1 => Ok(Homes::Cyclic(number_in(0..=c_int::MAX)?.max(1) as u32)),
-        2 => Ok(Homes::On(NodeId(number_in(0..=c_int::from(u16::MAX))? as u16))),
+        0 => Ok(Home::Block),
+        1 => Ok(Home::Cyclic(number_in(0..=c_int::MAX)?.max(1) as u32)),
+        2 => Ok(Home::On(NodeId(number_in(0..=c_int::from(u16::MAX))? as u16))),
         _ => Err(argument(format!("there is no home {kind}; use COMEM_HOME_BLOCK, CYCLIC or ON"))),
     }
 }
@@ -79,7 +79,7 @@ unsafe fn options(given: &COptions) -> Outcome<ObjectOptions> {
     let (engine, label) = unsafe { (text(given.engine, "engine")?, text(given.label, "label")?) };
     let engine = engine.map(|name| name.parse()).transpose().map_err(|e| Failure::new(Code::Array, format!("{e}")))?;
     let unit_elements = usize::try_from(given.unit_elements).unwrap_or(usize::MAX);
-    Ok(ObjectOptions { unit_elements, engine, label, homes: homes(given.home, given.home_number)? })
+    Ok(ObjectOptions { unit_elements, engine, label, home: homes(given.home, given.home_number)? })
 }
 
 /// # Safety

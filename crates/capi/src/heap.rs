@@ -4,7 +4,7 @@ use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, done, reported};
 use crate::job::{job, started, thread};
 use comem_rt::NodeId;
-use comem_rt::heap::{Homes, PageEngine, RegionOptions};
+use comem_rt::heap::{Home, PageEngine, RegionOptions};
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -81,18 +81,18 @@ unsafe fn region_options(options: *const CRegionOptions) -> Outcome<RegionOption
     let engine = unsafe { text(given.engine) };
     let engine = engine.map(|name| name.parse::<PageEngine>()).transpose().map_err(|e| argument(e.to_string()))?;
     let homes = match (given.home, given.home_number) {
-        (0, _) => Homes::Block,
-        (1, pages) if pages >= 0 => Homes::Cyclic(pages.max(1) as u32),
-        (2, node @ 0..=1023) => Homes::On(NodeId(node as u16)),
-        (3, _) => Homes::FirstTouch,
-        (4, _) => Homes::Automatic,
+        (0, _) => Home::Block,
+        (1, pages) if pages >= 0 => Home::Cyclic(pages.max(1) as u32),
+        (2, node @ 0..=1023) => Home::On(NodeId(node as u16)),
+        (3, _) => Home::FirstTouch,
+        (4, _) => Home::Automatic,
         (home, number) => {
             return Err(argument(format!("home {home} with the number {number} makes no sense; see COMEM_HOME_…")));
         }
     };
     Ok(RegionOptions {
         engine,
-        homes,
+        home: homes,
         alignment: match not_negative("an alignment", given.alignment)? {
             0 => 64,
             alignment => alignment,

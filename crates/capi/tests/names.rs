@@ -76,8 +76,8 @@ impl Interfaces {
         let python = words(all).into_iter().chain(defined.flat_map(words));
         let mut rust = BTreeSet::new();
         rust_names(&common::root().join("crates/runtime/src"), &mut rust);
-        let homes = source("crates/protocol/src/coherence/pages/region.rs");
-        rust.extend(homes.contains("pub enum Homes").then(|| "Homes".to_string()));
+        let heap = source("crates/runtime/src/heap.rs");
+        rust.extend(heap.contains("region::Homes as Home;").then(|| "Home".to_string()));
         let cpp_source = source("include/comem.hpp");
         let mut cpp: BTreeSet<String> = owned(&[&cpp_source]);
         // A macro makes both functions of an operation.

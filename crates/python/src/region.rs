@@ -9,7 +9,7 @@ use crate::errors::{outcome, raise};
 use crate::host::together;
 use crate::job::{give_back_of_earlier_job, job, waiting};
 use comem::NodeId;
-use comem::heap::{Dealt, Homes, PageEngine, RegionOptions};
+use comem::heap::{Dealt, Home, PageEngine, RegionOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
@@ -104,15 +104,15 @@ impl Drop for Region {
 }
 
 /// Where homes are, from a name and a number or numbers.
-fn homes(py: Python<'_>, home: &str, numbers: &[u32]) -> PyResult<Homes> {
+fn homes(py: Python<'_>, home: &str, numbers: &[u32]) -> PyResult<Home> {
     let first = numbers.first().copied();
     Ok(match (home, first) {
-        ("automatic", _) => Homes::Automatic,
-        ("first-touch", _) => Homes::FirstTouch,
-        ("block", None) => Homes::Block,
-        ("block", Some(_)) => Dealt::runs(numbers, NodeId(0)).map_or(Homes::Block, Homes::Dealt),
-        ("cyclic", pages) => Homes::Cyclic(pages.unwrap_or(1).max(1)),
-        ("node", Some(node)) if node < 1024 => Homes::On(NodeId(node as u16)),
+        ("automatic", _) => Home::Automatic,
+        ("first-touch", _) => Home::FirstTouch,
+        ("block", None) => Home::Block,
+        ("block", Some(_)) => Dealt::runs(numbers, NodeId(0)).map_or(Home::Block, Home::Dealt),
+        ("cyclic", pages) => Home::Cyclic(pages.unwrap_or(1).max(1)),
+        ("node", Some(node)) if node < 1024 => Home::On(NodeId(node as u16)),
         _ => return Err(raise(py, "ArgumentError", format!("there is no home {home:?} with {numbers:?}"))),
     })
 }
@@ -130,9 +130,9 @@ fn allocate(
 ) -> PyResult<Region> {
     let engine = engine.map(str::parse::<PageEngine>).transpose();
     let engine = engine.map_err(|error| raise(py, "ArgumentError", error.to_string()))?;
-    let homes = homes(py, home, &numbers)?;
+    let home = homes(py, home, &numbers)?;
     let options =
-        RegionOptions { engine, homes, alignment: PAGE_BYTES, label: label.to_string(), ..RegionOptions::default() };
+        RegionOptions { engine, home, alignment: PAGE_BYTES, label: label.to_string(), ..RegionOptions::default() };
     let job = job(py)?;
     let allocate = || outcome(py, py.detach(|| job.alloc_all_at(bytes, &options, label).map(|start| start.addr())));
     let address = together(py, allocate)?;

@@ -17,7 +17,7 @@
 mod checked;
 
 use checked::Words;
-use comem::heap::{Homes, RegionOptions};
+use comem::heap::{Home, RegionOptions};
 use comem::{NodeId, Thread};
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ fn main() -> comem::Result<()> {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse().expect("a number"));
     let (units, rounds) = (arguments.next().unwrap_or(1000), arguments.next().unwrap_or(50));
     assert!(comem.nodes() == 3 && comem.threads() == 3, "three nodes of one thread each");
-    let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() };
     let words = Words::new(&comem, units * STRIDE, &options);
     comem.parallel(|t| {
         let mut took: [Vec<u64>; CASES.len()] = Default::default();

@@ -249,7 +249,8 @@ pub enum Error {
     Mismatch(#[from] Mismatch),
     /// A thread of this node panicked, while others may wait for it.
     #[error(
-        "thread {thread} of the job panicked, as Rust says in this node's output; the other threads cannot go on without it"
+        "thread {thread} of the job panicked, as Rust says in this node's output; the other threads cannot go on \
+         without it"
     )]
     Panicked {
         /// Its number in the job.

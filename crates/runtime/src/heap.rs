@@ -25,7 +25,7 @@ pub use comem_derive::Plain;
 pub use comem_protocol::coherence::pages::PageEngine;
 #[doc(hidden)]
 pub use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op};
-pub use comem_protocol::coherence::pages::region::Homes;
+pub use comem_protocol::coherence::pages::region::Homes as Home;
 #[doc(hidden)]
 pub use comem_protocol::coherence::pages::region::{Dealt, RUN_LENGTHS_MAX};
 
@@ -102,8 +102,10 @@ pub const HEAP_BYTES_MIN: u64 = 256 << 20;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot live in shared memory: it is not `comem::heap::Plain`",
     label = "not every pattern of bytes is a `{Self}` on every node, as far as the compiler knows",
-    note = "a struct of numbers, arrays and other plain structs becomes so by `#[derive(Clone, Copy, comem::heap::Plain)]`",
-    note = "store `u8` for `bool` and `u32` for `char`; `String`, `Vec`, `Box` and references are one node's own: store an index"
+    note = "a struct of numbers, arrays and other plain structs becomes so by `#[derive(Clone, Copy, \
+            comem::heap::Plain)]`",
+    note = "store `u8` for `bool` and `u32` for `char`; `String`, `Vec`, `Box` and references are one node's own: \
+            store an index"
 )]
 pub unsafe trait Plain: Copy + Send + 'static {}
 
@@ -350,7 +352,8 @@ macro_rules! atomics {
             T::of_bits64(self.atomic(t, index, Op::$op, (operand.to_bits64(), 0), true))
         }
 
-        #[doc = concat!("As [`PageSlice::", stringify!($ordered), "`], but says nothing about other memory: one request and one reply at most, and no write")]
+        #[doc = concat!("As [`PageSlice::", stringify!($ordered), "`], but says nothing about other memory: one \
+                                                                   request and one reply at most, and no write")]
         /// notices.
         #[track_caller]
         pub fn $relaxed(&self, t: &Thread, index: usize, operand: T) -> T {

@@ -81,7 +81,7 @@ pub use comem_protocol::sync::rwlock::RwLockId;
 pub use comem_protocol::sync::semaphore::SemaphoreId;
 pub use comem_protocol::sync::subset_barrier::SubsetBarrierId;
 pub use error::{Error, Result};
-pub use heap::{Homes, PageSlice};
+pub use heap::{Home, PageSlice};
 pub use object::ObjectOptions;
 pub use thread::{LockGuard, ReadGuard, Thread, WriteGuard, split};
 
@@ -449,8 +449,8 @@ impl Comem {
         places.take_while(|index| *index != taken).for_each(|i| self.node.slots[Slot(i as u16)].leave_place());
         let place = taken - 1;
         let sentence = format!(
-            "place {place} of this node is that of a thread of the program, which has used Comem and has not ended; let \
-             it end before all threads of the node are started, or let the threads of the pool do all the work \
+            "place {place} of this node is that of a thread of the program, which has used Comem and has not ended; \
+             let it end before all threads of the node are started, or let the threads of the pool do all the work \
              (comem_node_barrier)"
         );
         Err(Error::PlaceTaken { place, sentence })
@@ -467,7 +467,7 @@ impl Comem {
             object.id.0,
             object.segments.unit_elements(),
             object.engine,
-            options.homes
+            options.home
         );
         self.current()?.collective(Collective::create(checksum(shape.as_bytes())), &[], |_| ())?;
         Ok(object)
@@ -484,7 +484,7 @@ impl Comem {
         })?;
         let region = heap::RegionOptions {
             engine: Some(comem_protocol::coherence::pages::PageEngine::Direct),
-            homes,
+            home: homes,
             unit_bytes: shape.unit_bytes,
             label: object.label.clone(),
             holds_objects: true,

@@ -54,14 +54,14 @@ pub struct ObjectOptions {
     pub engine: Option<Engine>,
     /// Which nodes are home to the units (under `owner`: own them): [`Homes::Block`], which is automatic, too,
     /// [`Homes::Cyclic`] (so many units to each node in turn) or [`Homes::On`]; pages alone have others.
-    pub homes: Homes,
+    pub home: Homes,
     /// A name for reports.
     pub label: Option<String>,
 }
 
 impl Default for ObjectOptions {
     fn default() -> ObjectOptions {
-        ObjectOptions { unit_elements: 0, engine: None, homes: Homes::Automatic, label: None }
+        ObjectOptions { unit_elements: 0, engine: None, home: Homes::Automatic, label: None }
     }
 }
 
@@ -164,7 +164,7 @@ impl Object {
             lent: RwLock::default(),
             wanted: Mutex::default(),
             wanted_count: AtomicUsize::new(0),
-            homes: UnitHomes::of(&options.homes).unwrap_or_default(),
+            homes: UnitHomes::of(&options.home).unwrap_or_default(),
             nodes,
             me,
             lined: OnceLock::new(),
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn a_lent_unit_that_is_used_while_somebody_wants_it_is_noted_once() {
         let guard = StoreGuard::new(false);
-        let here = ObjectOptions { homes: Homes::On(NodeId(0)), ..ObjectOptions::default() };
+        let here = ObjectOptions { home: Homes::On(NodeId(0)), ..ObjectOptions::default() };
         let object = Object::new(ObjectId(0), (4, 8, 4), Engine::Msi, &here, (NodeId(0), 2), &guard).unwrap();
         assert!(object.try_lend(&(0..2), Want::Modified));
         let (mut out, channel) = (Outbox::new(), Channel::service(NodeId(1)));
@@ -351,7 +351,7 @@ mod tests {
     fn every_unit_has_a_home_among_the_nodes() {
         let guard = StoreGuard::new(false);
         for homes in [Homes::Block, Homes::Cyclic(3), Homes::On(NodeId(2))] {
-            let options = ObjectOptions { homes, ..ObjectOptions::default() };
+            let options = ObjectOptions { home: homes, ..ObjectOptions::default() };
             let who = (NodeId(0), 3);
             let object = Object::new(ObjectId(0), (4, 100, 3), Engine::Msi, &options, who, &guard).unwrap();
             let homes: Vec<_> = (0..object.units()).map(|u| object.home_of(u).0).collect();

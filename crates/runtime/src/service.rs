@@ -94,7 +94,8 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
         // Without this thread every other node would wait for this one for ever.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())).is_err() {
             crate::error::say(format_args!(
-                "comem: {name}: the thread that answers other nodes has failed, as told above; the node ends; please report this"
+                "comem: {name}: the thread that answers other nodes has failed, as told above; the node ends; please \
+                 report this"
             ));
             std::process::abort();
         }

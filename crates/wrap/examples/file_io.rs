@@ -6,7 +6,7 @@
 //! comem run -n 2 file_io /tmp/numbers
 //! ```
 
-use comem::heap::{Homes, PageSlice, RegionOptions};
+use comem::heap::{Home, PageSlice, RegionOptions};
 use std::fs::File;
 use std::io::{Read, Write};
 
@@ -15,7 +15,7 @@ const NUMBERS: usize = 3_000_000;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "/tmp/comem-file-io".to_string());
     let comem = comem::start()?;
-    let options = RegionOptions { homes: Homes::On(comem::NodeId(0)), ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::On(comem::NodeId(0)), ..RegionOptions::default() };
     let numbers: PageSlice<u8> = comem.page_slice(NUMBERS, &options)?;
     let copy: PageSlice<u8> = comem.page_slice(NUMBERS, &options)?;
     let last = comem.threads() - 1;

@@ -5,7 +5,7 @@ use super::{argument, begin, elapsed, keep_letters, load, misuse};
 use crate::buffer;
 use crate::failure::{Code, Failure, Outcome, done, end, remember, reported};
 use crate::job::{comem_finish, job, thread};
-use comem_rt::heap::{Homes, RegionOptions};
+use comem_rt::heap::{Home, RegionOptions};
 use comem_rt::{ConditionId, LockId, Operator};
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong};
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn comem_jia_init_(pid: *mut c_int, hosts: *mut c_int) {
         unsafe { begin("JIAJIA", "scope") }?;
         keep_letters()?;
         let options = RegionOptions {
-            homes: Homes::Block,
+            home: Home::Block,
             label: "condition variables".into(),
             keeps_pages: true,
             ..Default::default()
@@ -85,7 +85,8 @@ pub unsafe extern "C" fn comem_jia_arguments_(argc: c_int, argv: *mut *mut c_cha
         if first.tag != argc {
             let theirs = first.tag;
             return Err(misuse(format!(
-                "host {me} was started with argc {argc} and host 0 with {theirs}; start all hosts with the same arguments"
+                "host {me} was started with argc {argc} and host 0 with {theirs}; start all hosts with the same \
+                 arguments"
             )));
         }
         if first.bytes == all {
@@ -295,7 +296,8 @@ pub unsafe extern "C" fn jia_bcast(buffer: *mut c_char, len: c_int, root: c_int)
         if (letter.tag, letter.from) != (call, root) {
             let from = letter.from;
             return Err(misuse(format!(
-                "host {from} has broadcast where this host expects it of another; give jia_bcast() the same root on all hosts"
+                "host {from} has broadcast where this host expects it of another; give jia_bcast() the same root on \
+                 all hosts"
             )));
         }
         if letter.bytes.len() != length(len, buffer)? {

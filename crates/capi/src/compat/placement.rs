@@ -7,7 +7,7 @@ use crate::buffer;
 use crate::failure::{Failure, Outcome, reported};
 use crate::job::job;
 use comem_rt::NodeId;
-use comem_rt::heap::{Dealt, Homes, RUN_LENGTHS_MAX, RegionOptions};
+use comem_rt::heap::{Dealt, Home, RUN_LENGTHS_MAX, RegionOptions};
 use std::ffi::{c_int, c_ulong};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,9 +22,9 @@ static CHANCE: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
 /// Calls so far, which are regions' names in reports.
 static CALLS: AtomicU64 = AtomicU64::new(1);
 
-fn allocate(bytes: usize, homes: impl FnOnce() -> Outcome<Homes>) -> c_ulong {
+fn allocate(bytes: usize, homes: impl FnOnce() -> Outcome<Home>) -> c_ulong {
     let allocated = || {
-        let options = RegionOptions { homes: homes()?, alignment: PAGE, ..RegionOptions::default() };
+        let options = RegionOptions { home: homes()?, alignment: PAGE, ..RegionOptions::default() };
         let site = format!("JIAJIA allocation {}", CALLS.fetch_add(1, Ordering::Relaxed));
         Ok(job()?.alloc_all_at(bytes, &options, &site)?.addr() as c_ulong)
     };
@@ -65,9 +65,9 @@ fn negative(bytes: c_int) -> Failure {
     argument(format!("a block of {bytes} bytes makes no sense; sizes are positive"))
 }
 
-fn dealt(dealt: Option<Dealt>) -> Outcome<Homes> {
+fn dealt(dealt: Option<Dealt>) -> Outcome<Home> {
     dealt
-        .map(Homes::Dealt)
+        .map(Home::Dealt)
         .ok_or_else(|| argument("a list of blocks of 0 bytes makes no sense; one of them must be positive"))
 }
 
@@ -76,7 +76,7 @@ fn dealt(dealt: Option<Dealt>) -> Outcome<Homes> {
 pub extern "C" fn jia_alloc(size: usize) -> c_ulong {
     allocate(size, || {
         let turn = TURNS.fetch_add(1, Ordering::Relaxed) % job()?.nodes() as u64;
-        Ok(if size <= PAGE { Homes::On(NodeId(turn as u16)) } else { Homes::Automatic })
+        Ok(if size <= PAGE { Home::On(NodeId(turn as u16)) } else { Home::Automatic })
     })
 }
 
@@ -95,7 +95,7 @@ pub extern "C" fn jia_alloc2(size: usize, block: usize) -> c_ulong {
 /// Allocates with all homes at one host.
 #[unsafe(no_mangle)]
 pub extern "C" fn jia_alloc2p(size: usize, proc: c_int) -> c_ulong {
-    allocate(size, || Ok(Homes::On(host(proc)?)))
+    allocate(size, || Ok(Home::On(host(proc)?)))
 }
 
 /// Allocates in blocks that go to the hosts in turn.
@@ -133,6 +133,6 @@ pub extern "C" fn jia_alloc_random(size: usize) -> c_ulong {
         word ^= word >> 7;
         word ^= word << 17;
         CHANCE.store(word, Ordering::Relaxed);
-        Ok(Homes::On(NodeId((word % job()?.nodes() as u64) as u16)))
+        Ok(Home::On(NodeId((word % job()?.nodes() as u64) as u16)))
     })
 }

@@ -3,7 +3,7 @@
 use super::globals::Version;
 use crate::failure::Outcome;
 use crate::variable;
-use comem_rt::heap::{Homes, RegionOptions};
+use comem_rt::heap::{Home, RegionOptions};
 use comem_rt::{Comem, NodeId};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -62,9 +62,9 @@ impl Control {
         let start: *mut u8 = if job.nodes() == 1 {
             Vec::leak(vec![Order::default(); bytes.div_ceil(size_of::<Order>())]).as_mut_ptr().cast()
         } else {
-            let homes = Homes::On(NodeId(0));
+            let homes = Home::On(NodeId(0));
             let label = "orders to workers".to_string();
-            job.alloc_all(bytes, &RegionOptions { homes, label, keeps_pages: true, ..RegionOptions::default() })?
+            job.alloc_all(bytes, &RegionOptions { home: homes, label, keeps_pages: true, ..RegionOptions::default() })?
         };
         // SAFETY: all four lie within the bytes just allocated; the sizes are multiples of the alignment.
         let (ended, descriptions, callers) = unsafe {

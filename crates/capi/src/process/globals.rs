@@ -14,7 +14,7 @@
 use super::{Process, locked, merge, pointers};
 use crate::failure::{Code, Failure, Outcome};
 use crate::job;
-use comem_rt::heap::{Homes, RegionOptions};
+use comem_rt::heap::{Home, RegionOptions};
 use comem_rt::{Comem, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -318,7 +318,8 @@ pub fn pages_that_are(bits: u64, range: &Range<usize>) -> Outcome<Vec<usize>> {
 /// error.
 fn say_that_variables_stay_behind() {
     static ONCE: std::sync::Once = std::sync::Once::new();
-    let what = "the program's variables are not on pages of their own, so workers on other nodes do not find in them what main has set; link it with comem-cc";
+    let what = "the program's variables are not on pages of their own, so workers on other nodes do not find in them \
+                what main has set; link it with comem-cc";
     ONCE.call_once(|| comem_rt::error::say(format_args!("comem: {}: CREATE: {what}", job::name())));
 }
 
@@ -331,8 +332,8 @@ fn take_pages(job: &Comem, store: &mut Store, pages: usize) -> Outcome<usize> {
     if store.next + bytes > store.end {
         let region = bytes.next_multiple_of(STORE_BYTES);
         let label = "globals at CREATE".to_string();
-        let homes = Homes::On(NodeId(0));
-        let options = RegionOptions { homes, label, alignment: PAGE, keeps_pages: true, ..RegionOptions::default() };
+        let home = Home::On(NodeId(0));
+        let options = RegionOptions { home, label, alignment: PAGE, keeps_pages: true, ..RegionOptions::default() };
         let start = job.alloc_at(region, &options, "")? as usize;
         store.regions.push(start);
         (store.next, store.end) = (start, start + region);

@@ -155,8 +155,8 @@ fn is_everybodys(counter: *const Counter) -> Outcome<()> {
         return Ok(());
     }
     let what = format!(
-        "GETSUB was given a counter at {counter:?}, which each node has for itself; let GSDEC stand in memory of G_MALLOC, or run with \
-         --globals share if it is a global variable"
+        "GETSUB was given a counter at {counter:?}, which each node has for itself; let GSDEC stand in memory of \
+         G_MALLOC, or run with --globals share if it is a global variable"
     );
     Err(Failure::new(Code::Argument, what))
 }

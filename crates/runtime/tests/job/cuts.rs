@@ -3,7 +3,7 @@
 use crate::forged;
 use crate::launcher::{Outcome, start};
 use crate::{all_well, counter};
-use comem::{Comem, Homes, LockId, NodeId, ObjectOptions, Operator};
+use comem::{Comem, Home, LockId, NodeId, ObjectOptions, Operator};
 use comem_protocol::ids::{Channel, Seq, Slot};
 use comem_protocol::wire::header::{Flags, MsgType};
 use comem_protocol::wire::message::types;
@@ -16,9 +16,8 @@ pub fn talk_to_all(comem: &Comem) {
     let len: usize = std::env::var("COMEM_TEST_LEN").map_or(4, |text| text.parse().expect("a length"));
     let arrays: Vec<_> = (0..nodes)
         .map(|home| {
-            let homes = Homes::On(NodeId(home as u16));
-            comem
-                .object_array_with::<u64>(len, &ObjectOptions { homes, unit_elements: len, ..ObjectOptions::default() })
+            let home = Home::On(NodeId(home as u16));
+            comem.object_array_with::<u64>(len, &ObjectOptions { home, unit_elements: len, ..ObjectOptions::default() })
         })
         .map(|array| array.expect("an array"))
         .collect();
@@ -112,9 +111,9 @@ fn far_nodes_are_not_asked_again_and_again() {
 
 /// Node 1 reads what node 0 has written, again and again.
 pub fn far_away(comem: &Comem) {
-    let homes = Homes::On(NodeId(0));
+    let home = Home::On(NodeId(0));
     let array =
-        comem.object_array_with::<u64>(20, &ObjectOptions { homes, unit_elements: 1, ..ObjectOptions::default() });
+        comem.object_array_with::<u64>(20, &ObjectOptions { home, unit_elements: 1, ..ObjectOptions::default() });
     let array = array.expect("an array");
     comem.parallel(|t| {
         if t.node() == NodeId(1) {
@@ -143,7 +142,7 @@ pub fn break_the_protocol(comem: &Comem, role: &str) {
         _ => Nonsense::Untagged,
     };
     let ports =
-        comem.object_array_with::<u32>(8, &ObjectOptions { homes: Homes::On(NodeId(0)), ..ObjectOptions::default() });
+        comem.object_array_with::<u32>(8, &ObjectOptions { home: Home::On(NodeId(0)), ..ObjectOptions::default() });
     let ports = ports.expect("an array");
     comem.parallel(|t| {
         let mine = forged::own_sockets();

@@ -2,7 +2,7 @@
 
 use crate::launcher::{Outcome, start};
 use crate::{all_well, counter};
-use comem::heap::{Homes, RegionOptions};
+use comem::heap::{Home, RegionOptions};
 use comem::{Comem, ConditionId, LockId, NodeId};
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::ids::manager_of;
@@ -43,7 +43,7 @@ pub fn play(role: &str, comem: &Comem) {
             t.locked(LockId(8), || drop(t.lock(LockId(8))));
         }),
         "locks-and-hlrc" => {
-            let options = RegionOptions { engine: Some(PageEngine::Hlrc), homes: Homes::Block, ..Default::default() };
+            let options = RegionOptions { engine: Some(PageEngine::Hlrc), home: Home::Block, ..Default::default() };
             if let Err(error) = comem.page_slice::<u64>(1000, &options) {
                 eprintln!("{error}");
                 std::process::exit(error.exit_code());

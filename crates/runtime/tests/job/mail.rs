@@ -1,6 +1,6 @@
 //! Messages between threads, some of whose inboxes are full.
 
-use comem::{Comem, FlagId, Homes, NodeId, ObjectOptions, Thread};
+use comem::{Comem, FlagId, Home, NodeId, ObjectOptions, Thread};
 use std::sync::Barrier;
 
 /// As many as an inbox takes.
@@ -72,7 +72,7 @@ fn number_of(t: &Thread) -> u32 {
 /// Node 0 posts more than an inbox takes, and then wants what node 1 is home to; node 1 reads only when that is done.
 pub fn posts_go_before_an_access(comem: &Comem) {
     let more: u32 = std::env::var("COMEM_TEST_MORE").expect("how many more").parse().expect("a number");
-    let there = ObjectOptions { homes: Homes::On(NodeId(1)), ..ObjectOptions::default() };
+    let there = ObjectOptions { home: Home::On(NodeId(1)), ..ObjectOptions::default() };
     let array = comem.object_array_with::<u32>(1, &there).expect("an array");
     comem.parallel(|t| {
         if t.id() == 0 {
@@ -94,7 +94,7 @@ pub fn posts_go_before_an_access(comem: &Comem) {
 /// A thread waits for a message, or for room for one, while a range is lent to it; its neighbour needs an element of
 /// the same unit before it sends, or reads.
 pub fn waits_while_lent(comem: &Comem) {
-    let whole = ObjectOptions { unit_elements: 2, homes: Homes::On(NodeId(0)), ..ObjectOptions::default() };
+    let whole = ObjectOptions { unit_elements: 2, home: Home::On(NodeId(0)), ..ObjectOptions::default() };
     let array = comem.object_array_with::<u64>(2, &whole).expect("an array");
     comem.parallel(|t| {
         let (mine, other) = (t.id(), 1 - t.id());

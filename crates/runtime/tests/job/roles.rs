@@ -1,7 +1,7 @@
 //! What the nodes of the test jobs do.
 
 use crate::{barriers, callers, cores, cuts, locks, mail, packets, sync_objects};
-use comem::{Comem, Engine, FlagId, Homes, LockId, NodeId, ObjectOptions, Operator, SemaphoreId, Thread};
+use comem::{Comem, Engine, FlagId, Home, LockId, NodeId, ObjectOptions, Operator, SemaphoreId, Thread};
 
 pub fn play(role: &str) {
     if role == "never-comes" {
@@ -153,7 +153,7 @@ fn impossible(comem: &Comem) {
     let coarse = refusal(comem.object_array_with(1 << 20, &units(1 << 19)));
     assert!(coarse.contains("larger than 262144 bytes; choose fewer elements"), "{coarse}");
     let nowhere =
-        refusal(comem.object_array_with(8, &ObjectOptions { homes: Homes::On(NodeId(7)), ..ObjectOptions::default() }));
+        refusal(comem.object_array_with(8, &ObjectOptions { home: Home::On(NodeId(7)), ..ObjectOptions::default() }));
     assert!(nowhere.contains("there is no node 7; the job has 1 nodes"), "{nowhere}");
     let wide = comem.object_array::<[u64; 1 << 16]>(1).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(wide.contains("larger than the largest unit"), "{wide}");
@@ -365,7 +365,7 @@ fn litmus(comem: &Comem) {
     let cells = comem
         .object_array_with::<u32>(
             2 * ROUNDS,
-            &ObjectOptions { engine: Some(Engine::Msi), homes: Homes::Cyclic(1), ..units(1) },
+            &ObjectOptions { engine: Some(Engine::Msi), home: Home::Cyclic(1), ..units(1) },
         )
         .expect("an array");
     let seen = comem.object_array_with::<u32>(2 * ROUNDS, &units(1)).expect("an array");

@@ -3,7 +3,7 @@
 use super::{all_well, counter, direct, forged, killed_with_an_entry_locked, launcher, roles};
 use crate::checked::Words;
 use comem::heap::RegionOptions;
-use comem::{Comem, Homes, NodeId, ObjectOptions};
+use comem::{Comem, Home, NodeId, ObjectOptions};
 use comem_protocol::coherence::direct::Entry;
 use comem_protocol::coherence::direct::remote::{Command, Request, UnitAt};
 use comem_protocol::ids::{Channel, Seq, Slot};
@@ -121,7 +121,7 @@ fn nonsense(role: &str) -> Vec<u8> {
 pub fn forge(comem: Comem, role: &str) {
     let words = Words::new(&comem, 1 << 14, &RegionOptions::default());
     let ports =
-        comem.object_array_with::<u32>(8, &ObjectOptions { homes: Homes::On(NodeId(0)), ..ObjectOptions::default() });
+        comem.object_array_with::<u32>(8, &ObjectOptions { home: Home::On(NodeId(0)), ..ObjectOptions::default() });
     let ports = ports.expect("an array");
     let key = if role == "forges-without-key" { [8; 32] } else { [7; 32] };
     comem.parallel(|t| {

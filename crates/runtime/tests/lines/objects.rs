@@ -1,6 +1,6 @@
 //! Shared objects under the engine `direct`: what the nodes of the test jobs do. Their code has no checks.
 
-use comem::{Comem, Engine, Homes, LockId, NodeId, ObjectOptions, Thread};
+use comem::{Comem, Engine, Home, LockId, NodeId, ObjectOptions, Thread};
 use comem_protocol::coherence::direct::MAGIC;
 
 pub fn play(role: &str, comem: Comem) {
@@ -20,13 +20,13 @@ pub fn play(role: &str, comem: Comem) {
     comem.finish().expect("the job ends");
 }
 
-fn on(homes: Homes, label: &str) -> ObjectOptions {
-    ObjectOptions { homes, label: Some(label.to_string()), ..ObjectOptions::default() }
+fn on(homes: Home, label: &str) -> ObjectOptions {
+    ObjectOptions { home: homes, label: Some(label.to_string()), ..ObjectOptions::default() }
 }
 
 /// The accesses of `roles::cases`, which come to the operations of `roles::CASES`.
 fn cases(comem: &Comem) {
-    let words = comem.object_array_with::<u64>(1000, &on(Homes::On(NodeId(0)), "words")).expect("an array");
+    let words = comem.object_array_with::<u64>(1000, &on(Home::On(NodeId(0)), "words")).expect("an array");
     assert_eq!((words.unit_elements(), comem.engine()), (8, Engine::Direct));
     comem.parallel(|t| {
         let on = |node: usize, act: &dyn Fn()| {
@@ -93,10 +93,10 @@ fn shapes(comem: &Comem) {
 }
 
 fn shape<T: comem::Element + PartialEq + std::fmt::Debug>(comem: &Comem, value: impl Fn(usize) -> T + Sync) {
-    let placements = [Homes::Block, Homes::Cyclic(2), Homes::On(NodeId(1))];
+    let placements = [Home::Block, Home::Cyclic(2), Home::On(NodeId(1))];
     for (homes, unit_elements) in placements.into_iter().zip([0, 3, 1000]) {
         let len = 103;
-        let options = ObjectOptions { homes, unit_elements, ..ObjectOptions::default() };
+        let options = ObjectOptions { home: homes, unit_elements, ..ObjectOptions::default() };
         let array = comem.object_array_with::<T>(len, &options).expect("an array");
         comem.parallel(|t: &Thread| {
             let other = |by: usize| (t.id() + by) % t.threads();
@@ -149,7 +149,7 @@ fn whole<const N: usize>(comem: &Comem) {
 
 /// Node 1 dies while a range is lent to it. Nothing is locked meanwhile: the others go on until they hear of it.
 fn killed(comem: &Comem) {
-    let array = comem.object_array_with::<u64>(64, &on(Homes::On(NodeId(0)), "a field")).expect("an array");
+    let array = comem.object_array_with::<u64>(64, &on(Home::On(NodeId(0)), "a field")).expect("an array");
     comem.parallel(|t| {
         array.write(t, t.id(), 1);
         t.barrier();

@@ -2,7 +2,7 @@
 
 use crate::checked::{Words, entry, play as run};
 use crate::network;
-use comem::heap::{Homes, PageEngine, RegionOptions};
+use comem::heap::{Home, PageEngine, RegionOptions};
 use comem::{Comem, LockId, NodeId};
 use comem_protocol::ids::manager_of;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -223,7 +223,7 @@ pub const CASES: [u64; 4] = {
 };
 
 fn cases(comem: Comem) {
-    let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() };
     let words = Words::new(&comem, GRAIN, &options);
     run(comem, |t| {
         let on = |node: usize, act: &dyn Fn()| {
@@ -276,7 +276,7 @@ fn regions(comem: Comem) {
 /// Node 0 loads what node 1 is about to store, while a thread of node 1 is between check and store.
 fn interrupted(comem: Comem) {
     const BETWEEN: Duration = Duration::from_millis(120);
-    let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() };
     let words = Words::new(&comem, GRAIN, &options);
     run(comem, |t| {
         let mut waited = 0;
@@ -335,7 +335,7 @@ extern "C" fn on_alarm(signal: i32) {
 /// All nodes store to one line in turn. Node 0 is its home, where the entry is the directory.
 fn killed(comem: Comem) {
     let options =
-        RegionOptions { homes: Homes::On(NodeId(0)), label: "a matrix".to_string(), ..RegionOptions::default() };
+        RegionOptions { home: Home::On(NodeId(0)), label: "a matrix".to_string(), ..RegionOptions::default() };
     let words = Words::new(&comem, GRAIN, &options);
     let done = AtomicU64::new(0);
     run(comem, |t| {

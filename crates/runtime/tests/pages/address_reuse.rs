@@ -2,7 +2,7 @@
 
 use crate::matrix::{counted, detectors, job};
 use crate::placement::{WORDS, pages_of, shares_that_wander};
-use comem::heap::{Homes, PageSlice, RegionOptions};
+use comem::heap::{Home, PageSlice, RegionOptions};
 use comem::{Comem, NodeId, Thread};
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
@@ -35,12 +35,11 @@ const FLUSHED: usize = 60;
 /// barriers later than by the one before.
 fn again(comem: &Comem) {
     let last = NodeId(comem.nodes() as u16 - 1);
-    let homes =
-        [Homes::Block, Homes::Cyclic(3), Homes::FirstTouch, Homes::On(last), Homes::Automatic, Homes::FirstTouch];
+    let homes = [Home::Block, Home::Cyclic(3), Home::FirstTouch, Home::On(last), Home::Automatic, Home::FirstTouch];
     let mut in_use: VecDeque<PageSlice<u64>> = VecDeque::new();
     for round in 0..24 {
         let options = RegionOptions {
-            homes: homes[round % homes.len()].clone(),
+            home: homes[round % homes.len()].clone(),
             unit_pages: UNITS[round % UNITS.len()],
             ..RegionOptions::default()
         };
@@ -60,7 +59,7 @@ fn own_again(comem: &Comem) {
     const WORDS_EACH: usize = (6 << 20) / 8;
     let place = comem.page_slice::<usize>(WORDS, &RegionOptions::default()).expect("there is room");
     let options = |round: usize| RegionOptions {
-        homes: [Homes::Block, Homes::FirstTouch, Homes::Automatic, Homes::Cyclic(3)][round % 4].clone(),
+        home: [Home::Block, Home::FirstTouch, Home::Automatic, Home::Cyclic(3)][round % 4].clone(),
         unit_pages: UNITS[round % UNITS.len()],
         ..RegionOptions::default()
     };
@@ -148,7 +147,7 @@ fn under_one(comem: &Comem) {
 /// The second thread of node 1 reads in order and stops, so that pages which were fetched ahead are in its socket,
 /// where it does not look: it comes last to all barriers. Meanwhile their region is freed, and its place used again.
 fn on_the_way(comem: &Comem) {
-    let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() };
     let value = |round: usize, page: usize| (1000 * (round + 1) + page) as u64;
     let place = Mutex::new(None);
     comem.parallel(|t| {
@@ -188,7 +187,7 @@ fn on_the_way(comem: &Comem) {
 /// Node 1 writes memory, has to give up its copies since it reads other memory, and frees it at once. What it wrote is
 /// on its way to node 0, which has the place for something else soon.
 fn flushed(comem: &Comem) {
-    let at = |node| RegionOptions { homes: Homes::On(NodeId(node)), ..RegionOptions::default() };
+    let at = |node| RegionOptions { home: Home::On(NodeId(node)), ..RegionOptions::default() };
     let barrier = || comem.parallel(|t| t.barrier());
     let free_at = |nodes: &[usize], slice: &PageSlice<u64>| {
         if nodes.contains(&comem.node()) {

@@ -3,7 +3,7 @@
 
 use crate::launcher::start;
 use crate::matrix::{detectors, job};
-use comem::heap::{Homes, PageSlice, RegionOptions};
+use comem::heap::{Home, PageSlice, RegionOptions};
 use comem::host::Host;
 use comem::{Comem, Error, FlagId, LockGuard, LockId, NodeId, RwLockId, SemaphoreId, Thread};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -101,7 +101,7 @@ fn sleep(ms: u64) {
 
 /// A page that is at node `home` at first, of which all nodes have a copy.
 fn page(comem: &Comem, home: u16) -> PageSlice<u64> {
-    let options = RegionOptions { homes: Homes::StartingOn(NodeId(home)), ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::StartingOn(NodeId(home)), ..RegionOptions::default() };
     let slice = comem.page_slice::<u64>(WORDS, &options).expect("a page");
     barrier(comem);
     assert_eq!(slice.get(0), 0);
@@ -288,7 +288,7 @@ fn told_during_a_close(comem: &Comem) {
     const PAGES: usize = 2000;
     const LAST: u64 = 1 << 40;
     let slice = page(comem, 0);
-    let options = RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::On(NodeId(1)), ..RegionOptions::default() };
     let many = comem.page_slice::<u64>(PAGES * WORDS, &options).expect("pages");
     let done = AtomicBool::new(false);
     let tells = || {
@@ -326,8 +326,7 @@ fn told_during_a_close(comem: &Comem) {
 
 /// As before, but nothing was written since it was told: node 1 may wait for that before it comes to the barrier.
 fn nothing_to_tell(comem: &Comem) {
-    let own =
-        comem.page_slice::<u64>(WORDS, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    let own = comem.page_slice::<u64>(WORDS, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() });
     let own = own.expect("a page");
     if comem.node() == 0 {
         own.set(0, 1);

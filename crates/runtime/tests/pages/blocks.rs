@@ -1,6 +1,6 @@
 //! Allocation and freeing, from any node and any thread.
 
-use comem::heap::{Homes, PageSlice, RegionOptions};
+use comem::heap::{Home, PageSlice, RegionOptions};
 use comem::{Comem, LockId, SemaphoreId, Thread};
 
 /// A place for each thread to leave an address.
@@ -274,10 +274,7 @@ pub fn every_size_and_alignment(comem: &Comem) {
             (RegionOptions { alignment: 3, ..RegionOptions::default() }, "no power of two"),
             (RegionOptions { alignment: 1 << 45, ..RegionOptions::default() }, "larger than the shared heap"),
             (RegionOptions { unit_pages: 3, ..RegionOptions::default() }, "no power of two"),
-            (
-                RegionOptions { homes: Homes::On(comem::NodeId(700)), ..RegionOptions::default() },
-                "there is no node 700",
-            ),
+            (RegionOptions { home: Home::On(comem::NodeId(700)), ..RegionOptions::default() }, "there is no node 700"),
         ] {
             let refused = comem.alloc(10_000, &options).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(refused.contains(part), "{refused}");

@@ -7,7 +7,7 @@ use crate::launcher::Outcome;
 use crate::matrix::{counted, detectors, job, works};
 use crate::order::many_locks;
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, PageEngine, PageSlice, RegionOptions};
+use comem::heap::{Home, PageEngine, PageSlice, RegionOptions};
 use comem::{Comem, LockId, NodeId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -34,8 +34,8 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "set-up" => set_up(comem),
         "idle-for-long" => crate::pages::idle_for_long(comem),
         "in-order" => in_order(comem),
-        "untouched" => untouched(comem, Homes::Claimed),
-        "untouched-automatic" => untouched(comem, Homes::Automatic),
+        "untouched" => untouched(comem, Home::Claimed),
+        "untouched-automatic" => untouched(comem, Home::Automatic),
         "read-in-turn" => read_in_turn(comem),
         "written-in-turn" => written_in_turn(comem),
         "shared-falsely" => shared_falsely(comem),
@@ -54,7 +54,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
 }
 
 fn homed_at_zero(comem: &Comem, pages: usize) -> PageSlice<u64> {
-    pages_of(comem, pages, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() })
+    pages_of(comem, pages, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() })
 }
 
 /// Node 1 adds to a word whose home is node 0, of whose page it has a copy at first.
@@ -181,7 +181,7 @@ fn many_puts(comem: &Comem) {
 /// Threads write the same page under `msi` one after the other.
 fn written_in_turn(comem: &Comem) {
     let options =
-        RegionOptions { engine: Some(PageEngine::Msi), homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+        RegionOptions { engine: Some(PageEngine::Msi), home: Home::On(NodeId(0)), ..RegionOptions::default() };
     let slice = pages_of(comem, 1, &options);
     comem.parallel(|t| {
         for step in 0..steps() {
@@ -266,7 +266,7 @@ fn threads_that_fault_together(comem: &Comem) {
 
 /// Every node writes pages whose homes it has, and that nobody else looks at.
 fn private_pages(comem: &Comem) {
-    let slice = pages_of(comem, 4 * comem.nodes(), &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
+    let slice = pages_of(comem, 4 * comem.nodes(), &RegionOptions { home: Home::Block, ..RegionOptions::default() });
     comem.parallel(|t| {
         let own = t.node().index() * 4..(t.node().index() + 1) * 4;
         own.clone().for_each(|page| slice.set(page * WORDS + t.local_id(), 1));
@@ -281,7 +281,7 @@ fn private_pages(comem: &Comem) {
 
 /// Node 0 writes pages whose homes are at node 1: with no steps as if they were its own, else as set-up for others.
 fn set_up(comem: &Comem) {
-    let slice = pages_of(comem, 8, &RegionOptions { homes: Homes::Claimed, ..RegionOptions::default() });
+    let slice = pages_of(comem, 8, &RegionOptions { home: Home::Claimed, ..RegionOptions::default() });
     comem.parallel(|t| {
         if t.node().index() == 0 {
             (0..8).for_each(|page| slice.set(page * WORDS, 7));
@@ -298,10 +298,10 @@ fn set_up(comem: &Comem) {
 
 /// Every node writes pages that nobody has touched and whose homes by their layout are at the next node: with no steps
 /// as before workers begin, else as their work, if that makes a difference.
-fn untouched(comem: &Comem, homes: Homes) {
+fn untouched(comem: &Comem, homes: Home) {
     let (nodes, each) = (comem.nodes(), 16);
-    let late = homes == Homes::Claimed;
-    let slice = pages_of(comem, each * nodes, &RegionOptions { homes, ..RegionOptions::default() });
+    let late = homes == Home::Claimed;
+    let slice = pages_of(comem, each * nodes, &RegionOptions { home: homes, ..RegionOptions::default() });
     comem.parallel(|t| {
         if steps() > 0 && late {
             t.begin_work();
@@ -320,7 +320,7 @@ fn untouched(comem: &Comem, homes: Homes) {
 /// Node 0 writes two chunks of its own and two of the other node's, which nobody has touched.
 fn in_order(comem: &Comem) {
     const PAGES: usize = 4 * 512;
-    let slice = pages_of(comem, PAGES, &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
+    let slice = pages_of(comem, PAGES, &RegionOptions { home: Home::Block, ..RegionOptions::default() });
     comem.parallel(|t| {
         if t.node().index() == 0 {
             (0..PAGES).for_each(|page| slice.set(page * WORDS, page as u64 + 1));
@@ -334,7 +334,7 @@ fn in_order(comem: &Comem) {
 fn read_in_turn(comem: &Comem) {
     const PAGES: usize = 64;
     let slice = homed_at_zero(comem, PAGES);
-    let other = pages_of(comem, 1, &RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() });
+    let other = pages_of(comem, 1, &RegionOptions { home: Home::On(NodeId(1)), ..RegionOptions::default() });
     comem.parallel(|t| {
         for step in 1..=steps() {
             if t.node().index() == 0 {
@@ -364,7 +364,7 @@ const MANY: usize = 24 * 512;
 fn a_long_close(comem: &Comem) {
     static READ: AtomicUsize = AtomicUsize::new(0);
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
-    let options = |node| RegionOptions { homes: Homes::On(NodeId(node)), ..RegionOptions::default() };
+    let options = |node| RegionOptions { home: Home::On(NodeId(node)), ..RegionOptions::default() };
     let (written, other) = (pages_of(comem, MANY, &options(1)), pages_of(comem, MANY, &options(0)));
     comem.parallel(|t| {
         if t.id() == 0 {

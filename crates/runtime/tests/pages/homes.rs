@@ -3,7 +3,7 @@
 use crate::limits::file_bytes;
 use crate::matrix::{counted, detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, RegionOptions};
+use comem::heap::{Home, RegionOptions};
 use comem::{Comem, FlagId, NodeId};
 
 /// Plays a role of this file; `false` when it has none of that name.
@@ -27,7 +27,7 @@ const SMALL_CACHE: (&str, &str) = ("COMEM_CACHE", "1M");
 fn set_up_in_turns(comem: &Comem) {
     const PARTS: usize = 16;
     const PART: usize = 256;
-    let options = RegionOptions { homes: Homes::StartingOn(NodeId(1)), ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::StartingOn(NodeId(1)), ..RegionOptions::default() };
     let slice = pages_of(comem, PARTS * PART, &options);
     comem.parallel(|t| {
         for part in 0..PARTS {
@@ -47,7 +47,7 @@ fn set_up_in_turns(comem: &Comem) {
 fn set_up_at_once(comem: &Comem) {
     let pages = 4096;
     for _ in 0..2 {
-        let slice = pages_of(comem, pages, &RegionOptions { homes: Homes::Automatic, ..RegionOptions::default() });
+        let slice = pages_of(comem, pages, &RegionOptions { home: Home::Automatic, ..RegionOptions::default() });
         comem.parallel(|t| {
             if t.node() == NodeId(0) {
                 (0..pages).for_each(|page| slice.set(page * WORDS, page as u64 + 1));
@@ -67,7 +67,7 @@ fn set_up_at_once(comem: &Comem) {
 /// as the other of its.
 fn exchanged(comem: &Comem) {
     let (steps, each) = (24, 64);
-    let slice = pages_of(comem, steps * each, &RegionOptions { homes: Homes::Automatic, ..RegionOptions::default() });
+    let slice = pages_of(comem, steps * each, &RegionOptions { home: Home::Automatic, ..RegionOptions::default() });
     comem.parallel(|t| {
         for step in 0..steps / 2 {
             // Some of each node's share.
@@ -83,9 +83,9 @@ fn exchanged(comem: &Comem) {
 
 /// Node 0 touches first what is placed so, many times its cache, and then reads a few pages of node 1 again and again.
 fn placed_first(comem: &Comem) {
-    let vast = RegionOptions { homes: Homes::FirstTouch, ..RegionOptions::default() };
+    let vast = RegionOptions { home: Home::FirstTouch, ..RegionOptions::default() };
     let vast = pages_of(comem, 8 * CACHE_PAGES, &vast);
-    let few = RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() };
+    let few = RegionOptions { home: Home::On(NodeId(1)), ..RegionOptions::default() };
     let few = pages_of(comem, CACHE_PAGES / 4, &few);
     comem.parallel(|t| {
         if t.node() == NodeId(0) {
@@ -106,7 +106,7 @@ fn placed_first(comem: &Comem) {
 /// the region in that epoch without having had anything to do with it. Then node 0 sets up memory of which two thirds
 /// are other nodes' shares.
 fn freed_unmet(comem: &Comem) {
-    let automatic = RegionOptions { homes: Homes::Automatic, ..RegionOptions::default() };
+    let automatic = RegionOptions { home: Home::Automatic, ..RegionOptions::default() };
     for round in 0..8 {
         let slice = pages_of(comem, 3 * CACHE_PAGES, &automatic);
         let write = |word: usize| (0..CACHE_PAGES / 4).for_each(|page| slice.set(page * WORDS + word, 1));

@@ -3,7 +3,7 @@
 use crate::launcher::{Outcome, start};
 use crate::matrix::{all_well, counted, detectors, job, works};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, PageEngine, PageSlice, RegionOptions};
+use comem::heap::{Home, PageEngine, PageSlice, RegionOptions};
 use comem::{Comem, NodeId};
 
 /// Plays a role of this file; `false` when it has none of that name.
@@ -41,7 +41,7 @@ pub fn file_bytes() -> u64 {
 
 /// Each node reads all of 64 MiB, of which it may keep 1 MiB beside its own part.
 fn small_cache(comem: &Comem) {
-    let slice = pages_of(comem, SHARED_PAGES, &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
+    let slice = pages_of(comem, SHARED_PAGES, &RegionOptions { home: Home::Block, ..RegionOptions::default() });
     comem.parallel(|t| {
         for page in t.split(SHARED_PAGES) {
             slice.set(page * WORDS + 7, page as u64 + 1);
@@ -63,7 +63,7 @@ fn small_cache(comem: &Comem) {
 /// strides of 39 and 40, again and again, of which the cache holds 1024.
 fn rows_of_columns(comem: &Comem) {
     const COLUMN: usize = 20_000;
-    let on_0 = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let on_0 = RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() };
     let slice = comem.page_slice::<u64>(700 * COLUMN, &on_0).unwrap();
     comem.parallel(|t| {
         let rows = if t.node() == NodeId(1) { 0..20 } else { 0..0 };
@@ -77,7 +77,7 @@ fn rows_of_columns(comem: &Comem) {
 
 /// At each step all read one row of a page, and its owner writes those behind it, which it has for itself.
 fn factorisation(comem: &Comem) {
-    let slice = pages_of(comem, ROWS, &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
+    let slice = pages_of(comem, ROWS, &RegionOptions { home: Home::Block, ..RegionOptions::default() });
     comem.parallel(|t| {
         let mine = |row: &usize| row * comem.nodes() / ROWS == t.node().index();
         for step in 0..ROWS {
@@ -99,7 +99,7 @@ const WRITTEN_PAGES: usize = 1200;
 /// Every node writes to every page, in several passes; then each by itself, while the others wait.
 fn written_cache(comem: &Comem) {
     let pages = WRITTEN_PAGES;
-    let slice = pages_of(comem, pages, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    let slice = pages_of(comem, pages, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() });
     comem.parallel(|t| {
         for pass in 1..=3 {
             for page in 0..pages {
@@ -132,7 +132,7 @@ fn written_cache(comem: &Comem) {
 /// A slice of the first node's pages, with a name for reports.
 fn named(comem: &Comem, label: &str, pages: usize, unit_pages: u32) -> PageSlice<u64> {
     let label = label.to_string();
-    let options = RegionOptions { homes: Homes::On(NodeId(0)), unit_pages, label, ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::On(NodeId(0)), unit_pages, label, ..RegionOptions::default() };
     pages_of(comem, pages, &options)
 }
 
@@ -273,8 +273,7 @@ const CHUNKS: usize = 10_240;
 /// Node 0 reads, and writes, one page of each chunk of another node's memory.
 fn one_page_of_each_chunk(comem: &Comem) {
     const CHUNK_WORDS: usize = 512 * WORDS;
-    let slice =
-        pages_of(comem, CHUNKS * 512, &RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() });
+    let slice = pages_of(comem, CHUNKS * 512, &RegionOptions { home: Home::On(NodeId(1)), ..RegionOptions::default() });
     let place = |chunk: usize| chunk * CHUNK_WORDS + chunk % 512 * WORDS;
     comem.parallel(|t| {
         if t.node() == NodeId(1) {
@@ -301,7 +300,7 @@ fn one_page_of_each_chunk(comem: &Comem) {
 
 /// Node 1 begins to read regions in order, and frees them while more of them is on its way.
 fn half_read(comem: &Comem) {
-    let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() };
     for _ in 0..300 {
         let slice = pages_of(comem, 200, &options);
         if comem.node() == 1 {
@@ -319,7 +318,7 @@ fn half_read(comem: &Comem) {
 /// Node 0 writes pages of which node 1 has copies and frees them, and then a barrier opens.
 fn freed_shared(comem: &Comem) {
     const PAGES: usize = 1024;
-    let slice = pages_of(comem, PAGES, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    let slice = pages_of(comem, PAGES, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() });
     comem.parallel(|t| {
         let first = t.node() == NodeId(0);
         let write = |value| (0..PAGES).filter(|_| first).for_each(|page| slice.set(page * WORDS, value));
@@ -362,7 +361,7 @@ fn scattered(comem: &Comem) {
 /// else.
 fn scattered_beside(comem: &Comem, other: impl Fn() + Sync) {
     let (all, last) = (map_count_limit() / 2, 1000);
-    let on_0 = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let on_0 = RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() };
     let slice = pages_of(comem, 2 * all, &on_0);
     let word = pages_of(comem, 1, &RegionOptions { engine: Some(PageEngine::Msi), ..on_0 });
     comem.parallel(|t| {
@@ -410,7 +409,7 @@ fn allocated_afterwards(comem: &Comem) {
     let named = |label: &str, unit_pages| RegionOptions {
         label: label.to_string(),
         unit_pages,
-        homes: Homes::Cyclic(1),
+        home: Home::Cyclic(1),
         ..RegionOptions::default()
     };
     let bytes = AFTERWARDS_PAGES * WORDS * 8;

@@ -4,7 +4,7 @@
 use crate::matrix::{counted, detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::Comem;
-use comem::heap::{Homes, PageEngine, RegionOptions};
+use comem::heap::{Home, PageEngine, RegionOptions};
 use comem_protocol::ids::NodeId;
 
 /// Plays a role of this file; `false` when it has none of that name.
@@ -19,8 +19,8 @@ pub fn play(comem: &Comem, role: &str) -> bool {
     true
 }
 
-fn single(homes: Homes) -> RegionOptions {
-    RegionOptions { engine: Some(PageEngine::Msi), homes, ..RegionOptions::default() }
+fn single(homes: Home) -> RegionOptions {
+    RegionOptions { engine: Some(PageEngine::Msi), home: homes, ..RegionOptions::default() }
 }
 
 /// Stores of each node that span two pages.
@@ -28,7 +28,7 @@ const STORES: u64 = 40;
 
 /// All nodes store to the same words, which lie across two pages.
 fn across(comem: &Comem) {
-    let slice = pages_of(comem, 2, &single(Homes::Cyclic(1)));
+    let slice = pages_of(comem, 2, &single(Home::Cyclic(1)));
     comem.parallel(|t| {
         t.barrier();
         for n in 0..STORES {
@@ -65,7 +65,7 @@ fn resident() -> u64 {
 fn sparse(comem: &Comem) {
     const PAGES: usize = 64 << 20;
     let before = resident();
-    let slice = pages_of(comem, PAGES, &single(Homes::Block));
+    let slice = pages_of(comem, PAGES, &single(Home::Block));
     comem.parallel(|t| {
         let place = |n: usize| n * (PAGES / 8) * WORDS + 1;
         (0..8).filter(|n| n % t.threads() == t.id()).for_each(|n| slice.set(place(n), n as u64 + 1));
@@ -91,7 +91,7 @@ const SEQUENCE: usize = 400;
 
 /// The last thread reads pages of node 0 in order, twice, and in between they are written there.
 fn in_sequence(comem: &Comem) {
-    let slice = pages_of(comem, SEQUENCE, &single(Homes::On(NodeId(0))));
+    let slice = pages_of(comem, SEQUENCE, &single(Home::On(NodeId(0))));
     comem.parallel(|t| {
         for value in 1..3 {
             if t.id() == 0 {
@@ -133,7 +133,7 @@ const SCANNED: usize = 64;
 /// Thread 0 stores the number of each round to one page after the other; all others read them in sequence, up and down,
 /// without any synchronisation.
 fn scanned(comem: &Comem) {
-    let slice = pages_of(comem, SCANNED, &single(Homes::Cyclic(3)));
+    let slice = pages_of(comem, SCANNED, &single(Home::Cyclic(3)));
     comem.parallel(|t| {
         t.barrier();
         if t.id() == 0 {

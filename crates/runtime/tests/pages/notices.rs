@@ -4,7 +4,7 @@ use crate::hosts::{TwoHosts, two_hosts};
 use crate::matrix::{job, works};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::control::var;
-use comem::heap::{Homes, PageSlice, RegionOptions};
+use comem::heap::{Home, PageSlice, RegionOptions};
 use comem::{Comem, LockId, NodeId, Thread};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -34,7 +34,7 @@ fn written(pages: usize) -> impl Iterator<Item = usize> {
 
 /// What the other nodes write there they tell of; the home need not where nobody has a copy.
 fn of_node_zero(comem: &Comem, pages: usize) -> PageSlice<u64> {
-    pages_of(comem, pages, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() })
+    pages_of(comem, pages, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() })
 }
 
 /// Every node writes to the same pages before a barrier, and reads some of them after it.

@@ -3,7 +3,7 @@
 
 use crate::matrix::{detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, RegionOptions};
+use comem::heap::{Home, RegionOptions};
 use comem::path_counts::so_far;
 use comem::{Comem, LockId, NodeId};
 
@@ -51,7 +51,7 @@ fn usual(costs: &[[u64; 3]]) -> [u64; 3] {
 
 /// The first thread of node 1 faults on pages whose home is node 0, which has written them.
 fn counted_faults(comem: &Comem) {
-    let options = || RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let options = || RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() };
     let (single, in_order) = (pages_of(comem, 3 * SINGLE, &options()), pages_of(comem, IN_ORDER, &options()));
     comem.parallel(|t| {
         if t.id() == 0 {

@@ -1,7 +1,7 @@
 //! Wherever the homes of pages are, and wherever they go: a read sees the last write before the barrier.
 
 use crate::matrix::times;
-use comem::heap::{Dealt, Homes, PageSlice, RegionOptions};
+use comem::heap::{Dealt, Home, PageSlice, RegionOptions};
 use comem::{Comem, NodeId, Thread, split};
 
 /// Words in a page.
@@ -47,14 +47,13 @@ pub fn shares_that_wander(t: &Thread, slice: &PageSlice<u64>, rounds: usize) {
 /// and 8 pages.
 pub fn every_placement(comem: &Comem) {
     let last = NodeId((comem.nodes() - 1) as u16);
-    let runs = Homes::Dealt(Dealt::runs(&[3, 1], last).expect("lengths that make sense"));
-    let rounds = Homes::Dealt(Dealt::rounds(&[2, 1, 5], last).expect("lengths that make sense"));
-    let plain =
-        [Homes::Block, Homes::Cyclic(1), Homes::Cyclic(3), Homes::On(last), Homes::FirstTouch, Homes::Automatic];
-    for homes in plain.into_iter().chain([runs, rounds, Homes::Claimed]) {
+    let runs = Home::Dealt(Dealt::runs(&[3, 1], last).expect("lengths that make sense"));
+    let rounds = Home::Dealt(Dealt::rounds(&[2, 1, 5], last).expect("lengths that make sense"));
+    let plain = [Home::Block, Home::Cyclic(1), Home::Cyclic(3), Home::On(last), Home::FirstTouch, Home::Automatic];
+    for homes in plain.into_iter().chain([runs, rounds, Home::Claimed]) {
         for unit_pages in &[2, 1, 8][..times(3)] {
             let (homes, unit_pages) = (homes.clone(), *unit_pages);
-            let slice = pages_of(comem, 17, &RegionOptions { homes, unit_pages, ..RegionOptions::default() });
+            let slice = pages_of(comem, 17, &RegionOptions { home: homes, unit_pages, ..RegionOptions::default() });
             comem.parallel(|t| shares_that_wander(t, &slice, 2));
             give_back(comem, slice);
         }
@@ -89,11 +88,11 @@ pub fn writers_that_change(comem: &Comem) {
 
 /// All threads touch one unit first at once; there is one home nevertheless.
 pub fn first_touch(comem: &Comem) {
-    [Homes::FirstTouch, Homes::Claimed].into_iter().for_each(|homes| touched_at_once(comem, homes));
+    [Home::FirstTouch, Home::Claimed].into_iter().for_each(|homes| touched_at_once(comem, homes));
 }
 
-fn touched_at_once(comem: &Comem, homes: Homes) {
-    let options = RegionOptions { homes, ..RegionOptions::default() };
+fn touched_at_once(comem: &Comem, homes: Home) {
+    let options = RegionOptions { home: homes, ..RegionOptions::default() };
     let slice = pages_of(comem, 16, &options);
     comem.parallel(|t| {
         t.begin_work();

@@ -3,7 +3,7 @@
 use crate::launcher::Outcome;
 use crate::matrix::{detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, RegionOptions};
+use comem::heap::{Home, RegionOptions};
 use comem::{Comem, NodeId};
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ fn names(comem: &Comem) {
 fn read_all(comem: &Comem) {
     const PAGES: usize = 1500;
     const PART: usize = 40;
-    let slice = pages_of(comem, PAGES, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    let slice = pages_of(comem, PAGES, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() });
     comem.parallel(|t| {
         for step in 1..200 {
             let pages = if step == 1 { PAGES } else { PART };

@@ -2,14 +2,14 @@
 
 use crate::matrix::{orders_everything, times};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, RegionOptions};
+use comem::heap::{Home, RegionOptions};
 use comem::{Comem, FlagId, LockId, NodeId, Thread};
 
 /// Every thread writes words of its own in the same pages, and nobody's words get lost.
 pub fn neighbours_in_a_page(comem: &Comem) {
     let rounds = 8;
-    for homes in [Homes::On(NodeId(0)), Homes::Automatic] {
-        let slice = pages_of(comem, 3, &RegionOptions { homes, ..RegionOptions::default() });
+    for homes in [Home::On(NodeId(0)), Home::Automatic] {
+        let slice = pages_of(comem, 3, &RegionOptions { home: homes, ..RegionOptions::default() });
         comem.parallel(|t| {
             for _ in 0..rounds {
                 for index in (t.id()..slice.len()).step_by(t.threads()) {

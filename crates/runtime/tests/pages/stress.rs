@@ -4,7 +4,7 @@
 
 use crate::matrix::times;
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, PageEngine, PageSlice, RegionOptions};
+use comem::heap::{Home, PageEngine, PageSlice, RegionOptions};
 use comem::{Comem, LockId, NodeId, Thread};
 
 const PAGES: usize = 4;
@@ -51,9 +51,9 @@ fn replay(words: &mut [u64], round: usize, id: usize, steps: usize) {
 pub fn words_of_all_in_every_page(comem: &Comem) {
     let steps = times(STEPS);
     let other = if comem.page_engine().is_scoped() { PageEngine::Hlrc } else { PageEngine::Scope };
-    for (homes, unit_pages) in [(Homes::Cyclic(1), 1), (Homes::On(NodeId(0)), 2), (Homes::Automatic, 1)] {
-        let engines = if homes == Homes::Automatic { vec![None, Some(other)] } else { vec![None] };
-        let options = RegionOptions { homes, unit_pages, ..RegionOptions::default() };
+    for (homes, unit_pages) in [(Home::Cyclic(1), 1), (Home::On(NodeId(0)), 2), (Home::Automatic, 1)] {
+        let engines = if homes == Home::Automatic { vec![None, Some(other)] } else { vec![None] };
+        let options = RegionOptions { home: homes, unit_pages, ..RegionOptions::default() };
         let region = |engine| pages_of(comem, PAGES, &RegionOptions { engine, ..options.clone() });
         let slices: Vec<_> = engines.into_iter().map(region).collect();
         comem.parallel(|t| rounds(t, &slices, steps));

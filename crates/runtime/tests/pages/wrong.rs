@@ -4,7 +4,7 @@
 use crate::launcher::{Outcome, start};
 use crate::matrix::{all_well, detectors};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, PageSlice, RegionOptions};
+use comem::heap::{Home, PageSlice, RegionOptions};
 use comem::{Comem, LockId, NodeId, Thread};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Barrier;
@@ -108,8 +108,8 @@ fn before_a_far_one(comem: &Comem) {
 
 /// The home has freed what node 1 has not yet, and reads.
 fn freed_at_home(comem: &Comem) {
-    let homes = Homes::On(NodeId(0));
-    let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), homes, ..RegionOptions::default() });
+    let home = Home::On(NodeId(0));
+    let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), home, ..RegionOptions::default() });
     comem.parallel(|t| t.barrier());
     if comem.node() == 0 {
         slice.set(WORDS, 7);
@@ -154,8 +154,8 @@ fn freed_long_ago(comem: &Comem) {
 
 /// Node 1 reads in order, so that more is on its way when the table is freed, and then one of those pages.
 fn freed_on_the_way(comem: &Comem) {
-    let homes = Homes::On(NodeId(0));
-    let slice = pages_of(comem, 200, &RegionOptions { label: "table".to_string(), homes, ..RegionOptions::default() });
+    let home = Home::On(NodeId(0));
+    let slice = pages_of(comem, 200, &RegionOptions { label: "table".to_string(), home, ..RegionOptions::default() });
     if comem.node() == 1 {
         (0..10).for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
         comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
@@ -169,7 +169,7 @@ fn freed_on_the_way(comem: &Comem) {
 
 /// Nothing wrong: counters of all under several locks, a barrier, and from then on nobody writes.
 fn read_only_after_locks(comem: &Comem) {
-    let options = RegionOptions { homes: Homes::On(NodeId(comem.nodes() as u16 - 1)), ..RegionOptions::default() };
+    let options = RegionOptions { home: Home::On(NodeId(comem.nodes() as u16 - 1)), ..RegionOptions::default() };
     let slice = pages_of(comem, 1, &options);
     comem.parallel(|t| {
         for i in 0..4 {
@@ -189,7 +189,7 @@ fn read_only_after_locks(comem: &Comem) {
 
 /// Nothing wrong: what node 1 wrote under a lock is in no interval yet when all declare that nobody writes any more.
 fn read_only_before_a_lock_moves(comem: &Comem) {
-    let slice = pages_of(comem, 8, &RegionOptions { homes: Homes::On(NodeId(2)), ..RegionOptions::default() });
+    let slice = pages_of(comem, 8, &RegionOptions { home: Home::On(NodeId(2)), ..RegionOptions::default() });
     let lock = LockId(9);
     comem.parallel(|t| {
         if t.node() == NodeId(1) {
@@ -223,7 +223,7 @@ fn write_read_only(comem: &Comem, writer: NodeId) {
     comem.parallel(|t| {
         t.barrier();
         if t.node() == writer {
-            // Homes are in blocks: the first page is node 0's, which has written it.
+            // Home are in blocks: the first page is node 0's, which has written it.
             assert_eq!(slice.get(0), 7);
             slice.set(0, 1);
         }
@@ -234,7 +234,7 @@ fn write_read_only(comem: &Comem, writer: NodeId) {
 
 /// Node 0 reads what node 1 has written when the job has ended and node 1 is gone.
 fn use_behind_the_end(comem: &Comem) {
-    let homes = RegionOptions { homes: Homes::Block, label: "table".to_string(), ..RegionOptions::default() };
+    let homes = RegionOptions { home: Home::Block, label: "table".to_string(), ..RegionOptions::default() };
     let (slice, process) = (pages_of(comem, 2, &homes), pages_of(comem, 1, &RegionOptions::default()));
     comem.parallel(|t| {
         slice.set(comem.node() * WORDS, 7);
@@ -304,7 +304,7 @@ fn table_as_words(table: &PageSlice<usize>) -> PageSlice<u64> {
 
 /// System calls on buffers that are not here fail as the system says, and work once the memory was touched.
 fn calls(comem: &Comem) {
-    let slice = pages_of(comem, 4, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    let slice = pages_of(comem, 4, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() });
     if comem.node() == 0 {
         (0..slice.len()).for_each(|i| slice.set(i, i as u64));
     }
@@ -339,7 +339,7 @@ fn calls(comem: &Comem) {
 }
 
 fn one_thread_too_many(comem: &Comem) {
-    let slice = pages_of(comem, 4, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    let slice = pages_of(comem, 4, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() });
     if comem.node() == 1 {
         std::thread::spawn(move || slice.get(3 * WORDS)).join().expect("the process ends first");
     }
@@ -352,7 +352,7 @@ fn threads_too_many(comem: &Comem) {
         // SAFETY: ends the process.
         unsafe { libc::_exit(77) };
     }
-    let slice = pages_of(comem, 4, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    let slice = pages_of(comem, 4, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() });
     // SAFETY: the function stays.
     unsafe { libc::atexit(at_exit) };
     if comem.node() == 1 {
@@ -582,7 +582,7 @@ fn what_was_written_before_memory_was_declared_read_only_is_told() {
 #[test]
 fn under_msi_a_write_to_memory_declared_read_only_is_reported_wherever_its_home_is() {
     for detector in detectors() {
-        // Homes are in blocks: node 0 writes to a page of its own, node 1 to a copy.
+        // Home are in blocks: node 0 writes to a page of its own, node 1 to a copy.
         for (role, node) in [("home-writes-read-only", 0), ("write-read-only", 1)] {
             let (ends, outcome) = ends(role, &[("COMEM_DETECTOR", detector), ("COMEM_ENGINE", "msi")]);
             let text = format!("{:?}{:?}", outcome.errors[node], outcome.failures);
@@ -655,7 +655,7 @@ fn where_memory_files_must_be_small_there_is_no_heap_and_the_rest_works() {
 fn full(comem: &Comem, role: &str) {
     let (home, first) = if role == "full-home" { (1, 0) } else { (0, 1024) };
     let options =
-        RegionOptions { homes: Homes::On(NodeId(home)), label: "temperatures".to_string(), ..RegionOptions::default() };
+        RegionOptions { home: Home::On(NodeId(home)), label: "temperatures".to_string(), ..RegionOptions::default() };
     let slice = pages_of(comem, 2048, &options);
     comem.parallel(|t| {
         if t.node() == NodeId(1) {

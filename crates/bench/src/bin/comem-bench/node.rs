@@ -10,7 +10,7 @@ use crate::echo::{Peer, Request, Wait};
 use crate::objects::Objects;
 use crate::shared;
 use clap::{Args, ValueEnum};
-use comem::{Comem, Engine, Homes, LockId, NodeId, ObjectArray, ObjectOptions, Thread};
+use comem::{Comem, Engine, Home, LockId, NodeId, ObjectArray, ObjectOptions, Thread};
 use comem_bench::sample::{Comparison, median};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -180,7 +180,7 @@ impl TestBed {
     fn new(comem: &Comem, task: &Task) -> comem::Result<TestBed> {
         let ports = ObjectOptions { engine: Some(Engine::Msi), ..ObjectOptions::default() };
         let remote =
-            ObjectOptions { engine: Some(Engine::Owner), homes: Homes::On(NodeId(1)), ..ObjectOptions::default() };
+            ObjectOptions { engine: Some(Engine::Owner), home: Home::On(NodeId(1)), ..ObjectOptions::default() };
         let objects = task.what.is_of_objects().then(|| Objects::new(comem, task.rounds)).transpose()?;
         Ok(TestBed {
             ports: comem.object_array_with(2, &ports)?,

@@ -7,7 +7,7 @@ use crate::echo::{Peer, Request};
 use crate::jobs::Bench;
 use crate::node::{Task, What};
 use crate::report;
-use comem::{Comem, Engine, Homes, NodeId, ObjectArray, ObjectOptions, Thread};
+use comem::{Comem, Engine, Home, NodeId, ObjectArray, ObjectOptions, Thread};
 use comem_bench::job::Job;
 use comem_bench::sample::{Comparison, Finding};
 use serde_json::{Value, json};
@@ -29,9 +29,9 @@ impl Objects {
     /// Creates both arrays, with a unit for each of a block's accesses. Collective.
     pub fn new(comem: &Comem, rounds: usize) -> comem::Result<Objects> {
         let array = |engine| {
-            let homes = Homes::On(NodeId(1));
+            let homes = Home::On(NodeId(1));
             let options =
-                ObjectOptions { unit_elements: UNIT, engine: Some(engine), homes, ..ObjectOptions::default() };
+                ObjectOptions { unit_elements: UNIT, engine: Some(engine), home: homes, ..ObjectOptions::default() };
             comem.object_array_with(rounds * UNIT, &options)
         };
         Ok(Objects { arrays: [array(Engine::Direct)?, array(Engine::Msi)?] })

@@ -2,13 +2,16 @@
 //!
 //! | message | body |
 //! |---|---|
-//! | fetch (request) | epoch u32, claim and direct u8, needs: count u16 of (node u16, serial), runs: count u16 of (first page u32, pages u16) |
-//! | pages (its reply) | direct u8, runs: count u16 of (first page u32, pages u16), moved: count u16 of (first page u32, pages u16, node u16), the runs' bytes unless direct |
-//! | push (free) | epoch u32, applied: count u16 of (node u16, serial), runs: count u16 of (first page u32, pages u16), the runs' bytes |
-//! | unused (free) | runs: count u16 of (first page u32, pages u16) |
-//! | diffs (post) | epoch u32, serial, needs: count u16 of (node u16, serial), then parts: first page u32, length u32, the encoded diff |
+//! | fetch (request) | epoch u32, claim and direct u8, needs, runs |
+//! | pages (its reply) | direct u8, runs, moved, the runs' bytes unless direct |
+//! | push (free) | epoch u32, applied: as needs, runs, the runs' bytes |
+//! | unused (free) | runs |
+//! | diffs (post) | epoch u32, serial, needs, then parts: first page u32, length u32, the encoded diff |
 //! | hints (behind an acquirer's knowledge), pages (behind a release's notices) | see [`piggyback`](super::piggyback) |
 //! | notices (in payloads) | see [`Entry`] |
+//!
+//! Lists begin with their count, u16. Needs are of (node u16, serial), runs of (first page u32, pages u16), moved of
+//! (first page u32, pages u16, node u16).
 //!
 //! A serial is u32, or `u32::MAX` and behind it u64 if it is as large as that.
 

@@ -377,7 +377,7 @@ impl Thread {
         });
     }
 
-    /// What nobody has touched yet, of memory that is placed so ([`Homes::Claimed`](crate::heap::Homes::Claimed)),
+    /// What nobody has touched yet, of memory that is placed so ([`Home::Claimed`](crate::heap::Home::Claimed)),
     /// belongs from now on to the node that touches it first. To be called on each node when its workers begin;
     /// [`Thread::end_setup`] does it, too.
     pub fn begin_work(&self) {

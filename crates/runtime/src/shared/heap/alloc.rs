@@ -42,7 +42,7 @@ pub struct RegionOptions {
     /// The engine; `None` takes the job's.
     pub engine: Option<PageEngine>,
     /// Where homes are.
-    pub homes: Homes,
+    pub home: Homes,
     /// Bytes, a power of two.
     pub alignment: usize,
     /// Pages of a unit, a power of two; 0 takes the job's or, where that names none either, one: more once a node has
@@ -65,7 +65,7 @@ impl Default for RegionOptions {
     fn default() -> RegionOptions {
         RegionOptions {
             engine: None,
-            homes: Homes::Automatic,
+            home: Homes::Automatic,
             alignment: 64,
             unit_pages: 0,
             unit_bytes: 0,
@@ -217,8 +217,8 @@ fn no_room(shared: &Shared, bytes: usize, of: Part, owner: Option<NodeId>) -> Er
         true => "; addresses of freed regions are used again after two barriers of all threads",
     };
     Error::HeapFull(format!(
-        "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} has {part} for {under}, of which {left} have \
-         not been used yet{spent}; {}",
+        "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} has {part} for {under}, of which {left} \
+         have not been used yet{spent}; {}",
         shared.bytes,
         help.join(", or ")
     ))
@@ -362,7 +362,7 @@ impl ThreadHeap<'_> {
                 1 << fits.max(1).ilog2()
             ));
         }
-        if let Homes::On(node) | Homes::StartingOn(node) = options.homes
+        if let Homes::On(node) | Homes::StartingOn(node) = options.home
             && node.index() >= thread.home().nodes()
         {
             return wrong(format!("there is no {node}; the job has {} nodes", thread.home().nodes()));
@@ -391,8 +391,8 @@ impl ThreadHeap<'_> {
         {
             let most = crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX;
             return wrong(format!(
-                "under {engine} a unit has at most {most} pages, and {unit} are asked for; choose fewer (--unit-pages, or \
-                 with the allocation)"
+                "under {engine} a unit has at most {most} pages, and {unit} are asked for; choose fewer \
+                 (--unit-pages, or with the allocation)"
             ));
         }
         if bytes > isize::MAX as usize / 2 {
@@ -422,7 +422,7 @@ impl ThreadHeap<'_> {
     pub(crate) fn allocate(&self, bytes: usize, options: &RegionOptions, site: &str) -> Result<usize> {
         let (engine, named) = self.checked(bytes, options)?;
         let plain =
-            options.label.is_empty() && matches!(options.homes, Homes::Automatic | Homes::Block | Homes::Claimed);
+            options.label.is_empty() && matches!(options.home, Homes::Automatic | Homes::Block | Homes::Claimed);
         if bytes <= SMALL_BYTES && options.alignment <= SMALL_BYTES && plain {
             return self.allocate_small(bytes, (engine, named), options.alignment);
         }
@@ -439,7 +439,7 @@ impl ThreadHeap<'_> {
         cut_up: bool,
     ) -> Result<usize> {
         let ThreadHeap { thread, shared } = *self;
-        let kind = (engine, unit_now(&thread.home().wire, named, &options.homes));
+        let kind = (engine, unit_now(&thread.home().wire, named, &options.home));
         let region = Region { cut_up, ..self.region(bytes, kind, options, Some(shared.me))? };
         self.announce(&region)?;
         let first = region.first;
@@ -451,7 +451,7 @@ impl ThreadHeap<'_> {
     pub(crate) fn allocate_common(&self, bytes: usize, options: &RegionOptions) -> Result<usize> {
         let ThreadHeap { shared, .. } = *self;
         let (engine, named) = self.checked(bytes, options)?;
-        let unit = self.unit_of_all(named, &options.homes)?;
+        let unit = self.unit_of_all(named, &options.home)?;
         let region = self.region(bytes, (engine, unit), options, None)?;
         let first = region.first;
         shared.add(region);
@@ -487,7 +487,7 @@ impl ThreadHeap<'_> {
             bytes: bytes.max(1) as u64,
             unit,
             engine,
-            homes: options.homes.clone(),
+            homes: options.home.clone(),
             owner,
             cut_up: false,
             label,
@@ -545,11 +545,11 @@ impl ThreadHeap<'_> {
                 }
             }
             let options = RegionOptions {
-                homes: Homes::On(shared.me),
+                home: Homes::On(shared.me),
                 label: format!("blocks of {size} bytes of node {}", shared.me.0),
                 ..RegionOptions::default()
             };
-            let unit = unit_now(&thread.home().wire, named, &options.homes);
+            let unit = unit_now(&thread.home().wire, named, &options.home);
             let pages = (SMALL_REGION_PAGES as usize).max(unit.pages() as usize);
             let address = self.allocate_region(pages * PAGE_BYTES, (engine, unit), &options, true)?;
             let mut allocator = shared.allocator.lock();

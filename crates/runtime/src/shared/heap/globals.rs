@@ -144,7 +144,7 @@ impl ThreadHeap<'_> {
         }
         self.agree_on(&program)?;
         let options = RegionOptions {
-            homes: Homes::StartingOn(NodeId(0)),
+            home: Homes::StartingOn(NodeId(0)),
             alignment: PAGE_BYTES,
             unit_pages: 1,
             label: LABEL.to_string(),
@@ -195,8 +195,8 @@ impl ThreadHeap<'_> {
         }
         let (start, end) = (program.start, program.end);
         misuse(format!(
-            "the program's globals, here from {start:#x} to {end:#x}, lie elsewhere on another node; link the program with \
-             comem-cc (or -no-pie), or run it with --globals copy"
+            "the program's globals, here from {start:#x} to {end:#x}, lie elsewhere on another node; link the program \
+             with comem-cc (or -no-pie), or run it with --globals copy"
         ))
     }
 

@@ -111,11 +111,11 @@ impl ThreadHeap<'_> {
     /// a region of its own.
     pub(crate) fn allocate_packed(&self, bytes: usize, options: &RegionOptions) -> Result<Option<usize>> {
         let ThreadHeap { shared, .. } = *self;
-        let is_plain = options.label.is_empty() && !matches!(options.homes, Homes::Dealt(_));
+        let is_plain = options.label.is_empty() && !matches!(options.home, Homes::Dealt(_));
         if bytes > SMALL_BYTES || options.alignment > SMALL_BYTES || !is_plain {
             return Ok(None);
         }
-        let kind = (self.checked(bytes, options)?, options.homes.clone());
+        let kind = (self.checked(bytes, options)?, options.home.clone());
         let (bytes, align) = (bytes.max(1).next_multiple_of(LEAST_ALIGN), options.alignment.max(LEAST_ALIGN));
         loop {
             let region_bytes = {
@@ -135,7 +135,7 @@ impl ThreadHeap<'_> {
         let ThreadHeap { thread, shared } = *self;
         let ((engine, named), homes) = kind;
         let label = "small allocations of all nodes".to_string();
-        let options = RegionOptions { homes: homes.clone(), label, ..RegionOptions::default() };
+        let options = RegionOptions { home: homes.clone(), label, ..RegionOptions::default() };
         let unit = self.unit_of_all(*named, homes)?;
         let region = Region { cut_up: true, ..self.region(bytes, (*engine, unit), &options, None)? };
         let (first, memory) = (region.first, region.pages as usize * PAGE_BYTES);

@@ -127,9 +127,9 @@ impl ThreadHeap<'_> {
         let ThreadHeap { shared, .. } = *self;
         let homes = home.map_or(Homes::Claimed, Homes::On);
         if bytes > PIECE_BYTES {
-            return self.allocate(bytes, &RegionOptions { homes, ..RegionOptions::default() }, site);
+            return self.allocate(bytes, &RegionOptions { home: homes, ..RegionOptions::default() }, site);
         }
-        let kept = self.checked(bytes, &RegionOptions { homes: homes.clone(), ..RegionOptions::default() })?;
+        let kept = self.checked(bytes, &RegionOptions { home: homes.clone(), ..RegionOptions::default() })?;
         let (kind, size) = ((kept, home), bytes.max(1).next_multiple_of(PIECE_ALIGN));
         loop {
             let epoch = shared.epoch.load(Ordering::Acquire);
@@ -149,7 +149,7 @@ impl ThreadHeap<'_> {
             }
             let pages = (region_bytes / PAGE_BYTES).max(kept.1.pages() as usize);
             let label = format!("pieces of node {}", shared.me.0);
-            let options = RegionOptions { homes: homes.clone(), label, ..RegionOptions::default() };
+            let options = RegionOptions { home: homes.clone(), label, ..RegionOptions::default() };
             let start = self.allocate_region(pages * PAGE_BYTES, kept, &options, true)?;
             let mut allocator = shared.allocator.lock();
             allocator.pieces.add_region(kind, start, pages * PAGE_BYTES);

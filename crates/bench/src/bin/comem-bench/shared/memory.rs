@@ -4,7 +4,7 @@
 //! through which it was touched.
 
 use super::node::{PAGE_WORDS, STREAM_PAGES, at_node_one, word_of};
-use comem::heap::{Homes, PageSlice, RegionOptions};
+use comem::heap::{Home, PageSlice, RegionOptions};
 use comem::{Comem, NodeId, Thread};
 use serde_json::{Value, json};
 use std::io;
@@ -104,7 +104,7 @@ fn touch_large(comem: &Comem, thread: &Thread, every: usize) -> io::Result<Value
     let before = Footprint::now();
     let start = Instant::now();
     let halves = [NodeId(0), NodeId(1)].map(|node| -> io::Result<PageSlice<u64>> {
-        let options = RegionOptions { homes: Homes::On(node), ..RegionOptions::default() };
+        let options = RegionOptions { home: Home::On(node), ..RegionOptions::default() };
         comem.page_slice(LARGE_BYTES / 2 / size_of::<u64>(), &options).map_err(io::Error::other)
     });
     let allocated_us = start.elapsed().as_secs_f64() * 1e6;

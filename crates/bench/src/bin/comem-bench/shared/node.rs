@@ -3,7 +3,7 @@
 use super::{interval, memory};
 use crate::echo::{Peer, Request};
 use crate::node::{Task, What, timed};
-use comem::heap::{Homes, PageSlice, RegionOptions};
+use comem::heap::{Home, PageSlice, RegionOptions};
 use comem::{Comem, NodeId, Thread};
 use comem_bench::sample::{Comparison, median, quantile};
 use serde_json::{Value, json};
@@ -42,8 +42,7 @@ pub fn side(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Res
 /// # Errors
 /// When there is none.
 pub fn at_node_one(comem: &Comem, pages: usize) -> io::Result<PageSlice<u64>> {
-    let options =
-        RegionOptions { homes: Homes::On(NodeId(1)), alignment: super::bulk::PAGE_BYTES, ..Default::default() };
+    let options = RegionOptions { home: Home::On(NodeId(1)), alignment: super::bulk::PAGE_BYTES, ..Default::default() };
     comem.page_slice(pages * PAGE_WORDS, &options).map_err(io::Error::other)
 }
 
