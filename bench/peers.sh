@@ -2,7 +2,8 @@
 # The kernels in workloads/, the same sources, on Comem and on ArgoDSM: times of the parallel phase, in turn, as a
 # table.
 #
-#   bench/peers.sh ARGODSM [OPTIONS]      ARGODSM: a folder with ArgoDSM installed (lib/, include/), built with the MPI that
+#   bench/peers.sh ARGODSM [OPTIONS]      ARGODSM: a folder with ArgoDSM installed (lib/, include/), built with the MPI
+#   that
 #                                         MPICC and MPIRUN name (mpicc and mpirun if not set)
 #     --nodes N       nodes, one thread each (2)
 #     --repeat N      runs of each, of which the median counts (3)
@@ -39,7 +40,8 @@ export ARGO_PRINT_STATISTICS=0 ARGO_ALLOCATION_POLICY=0 ARGO_MEMORY_SIZE=$((1 <<
 
 declare -A preset=([sor]=nautilus [lu]=nautilus [fft]=hlrc [radix]=hlrc [is]=jiajia [ep]=nautilus [water]=jiajia)
 for program in $only; do
-    "$MPICC" -std=c11 -O2 -g -ffp-contract=off -Wall -Wextra -Ibench/peers/argo -I"$argo/include/argo" -I"$argo/include" \
+    "$MPICC" -std=c11 -O2 -g -ffp-contract=off -Wall -Wextra -Ibench/peers/argo -I"$argo/include/argo" \
+        -I"$argo/include" \
         "workloads/$program.c" -o "$out/$program" -L"$argo/lib" -largo -largobackend-mpi -Wl,-rpath,"$argo/lib" -lm
 done
 
@@ -65,7 +67,9 @@ best_load() {
         awk '$1 ~ /^[0-9.]+$/ { print $2; found = 1; exit } END { if (!found) print 8 }'
 }
 
-echo "Comem $("$bin/comem" --version | awk '{ print $2 }') and ArgoDSM over ${MPI:-$MPICC}, $nodes nodes of one thread on $(nproc) cores; seconds, medians of $repeat in turn."
+version=$("$bin/comem" --version | awk '{ print $2 }')
+echo "Comem $version and ArgoDSM over ${MPI:-$MPICC}, $nodes nodes of one thread on $(nproc) cores; seconds," \
+    "medians of $repeat in turn."
 echo
 echo "| program | preset | Comem, shm | Comem, udp | ArgoDSM | pages a load | ArgoDSM / shm | ArgoDSM / udp | results |"
 echo "|---|---|---:|---:|---:|---:|---:|---:|---|"
@@ -83,7 +87,12 @@ for program in $only; do
     of() { awk -v kind="$1" '$1 == kind { print $2 }' "$out/runs"; }
     shm=$(of shm | median) udp=$(of udp | median) other=$(of argo | median)
     [[ $other =~ ^[0-9] ]] || other=$(grep '^argo' "$out/runs" | tail -n 1 | cut -d' ' -f2-)
-    same=$(awk 'NF == 3 && length($3) == 16 { sums[$3] } END { n = 0; for (s in sums) n++; print n == 1 ? "same" : "differ" }' "$out/runs")
-    ratio() { awk -v a="$other" -v b="$1" 'BEGIN { if (a ~ /^>/) { sub(/^> */, "", a); printf "> " } if (a + 0 > 0 && b + 0 > 0) printf "%.1f", a / b; else print "–" }'; }
+    same=$(awk 'NF == 3 && length($3) == 16 { sums[$3] }
+        END { n = 0; for (s in sums) n++; print n == 1 ? "same" : "differ" }' "$out/runs")
+    ratio() {
+        awk -v a="$other" -v b="$1" 'BEGIN {
+            if (a ~ /^>/) { sub(/^> */, "", a); printf "> " }
+            if (a + 0 > 0 && b + 0 > 0) printf "%.1f", a / b; else print "–" }'
+    }
     echo "| $program | ${preset[$program]} | $shm | $udp | $other | $load | $(ratio "$shm") | $(ratio "$udp") | $same |"
 done

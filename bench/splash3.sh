@@ -22,7 +22,8 @@ die() {
 
 suite=${1:-}
 [ -d "$suite/codes" ] || [ -d "$suite/Splash-4" ] ||
-    die "usage: bench/splash3.sh PATH [options]; PATH is a checkout of SPLASH-3, with codes/ in it, or of SPLASH-4, with Splash-4/ in it"
+    die "usage: bench/splash3.sh PATH [options]; PATH is a checkout of SPLASH-3, with codes/ in it, or of SPLASH-4," \
+        "with Splash-4/ in it"
 suite=$(realpath "$suite")
 shift
 title=SPLASH-3 work=$here/../out/splash3 own_macros=$suite/codes/pthread_macros/pthread.m4.stougie
@@ -55,7 +56,9 @@ cholesky fft lu-contiguous lu-non-contiguous radix"
 
 # Where the threads' time went, in hundredths, from a stats file.
 split() {
-    times_of "$1" | awk -F, '{ all = $1 + $2 + $3 + $4 + $5; for (i = 1; i <= 6; i++) printf " %.0f |", all ? 100 * $i / all : 0 }'
+    times_of "$1" | awk -F, '{
+        all = $1 + $2 + $3 + $4 + $5
+        for (i = 1; i <= 6; i++) printf " %.0f |", all ? 100 * $i / all : 0 }'
 }
 
 # row PROGRAM NODES: a line of the table.
@@ -74,17 +77,21 @@ row() {
         [ -z "$why" ] || break
     done
     plain=$(printf '%s\n' "${plain[@]}" | median) times=$(printf '%s\n' "${times[@]}" | median)
-    awk -v name="$program" -v n="$n" -v why="$why" -v a="$plain" -v b="$times" -v parts="$(split "$output.json")" 'BEGIN {
-        printf "| %s | %d | %s | %.3f | %.3f | %.2f |%s\n", name, n, (why == "" ? "ok" : "differs"), a, b, (b > 0 ? a / b : 0), parts }'
+    awk -v name="$program" -v n="$n" -v why="$why" -v a="$plain" -v b="$times" \
+        -v parts="$(split "$output.json")" 'BEGIN {
+        printf "| %s | %d | %s | %.3f | %.3f | %.2f |%s\n", name, n, (why == "" ? "ok" : "differs"),
+            a, b, (b > 0 ? a / b : 0), parts }'
     [ -z "$why" ] || { failed=$((failed + 1)) && echo "$program on $n nodes: $why; see $output.comem and .err" >&2; }
     [ -n "$why" ] || echo "$program $n $plain $times" >>"$work/rows"
 }
 
 # The geometric mean of the speeds against threads, for one number of nodes, without those that poll under locks.
 means() {
-    awk '$1 !~ /^volrend/ && $1 != "radiosity" && $3 > 0 && $4 > 0 { sum[$2] += log($3 / $4); count[$2]++ }
-         END { for (n in sum) printf "%d nodes: geometric mean %.3f of the threaded build over %d programs (volrend and radiosity apart)\n",
-               n, exp(sum[n] / count[n]), count[n] }' "$work/rows" | sort -n
+    awk -v but="(volrend and radiosity apart)" '
+        $1 !~ /^volrend/ && $1 != "radiosity" && $3 > 0 && $4 > 0 { sum[$2] += log($3 / $4); count[$2]++ }
+         END { for (n in sum)
+            printf "%d nodes: geometric mean %.3f of the threaded build over %d programs %s\n",
+               n, exp(sum[n] / count[n]), count[n], but }' "$work/rows" | sort -n
 }
 
 failed=0
@@ -96,9 +103,11 @@ for program in $only; do
     macros=$("$bin/comem" config --parmacs) || die "no macro file: $bin/comem config --parmacs"
     build comem "$program" CC="$bin/comem-cc${define:+ -D$define}" || exit 2
 done
-echo "$title, size $size, $threads thread(s) a node, engine $engine, backbone $backbone; times of the parallel phase in seconds"
+echo "$title, size $size, $threads thread(s) a node, engine $engine, backbone $backbone;" \
+    "times of the parallel phase in seconds"
 echo
-echo "| program | nodes | result | threads | comem | ratio | compute % | fetch % | lock % | barrier % | protocol % | service % |"
+echo "| program | nodes | result | threads | comem | ratio | compute % | fetch % | lock % | barrier % | protocol %" \
+    "| service % |"
 echo "|---|---|---|---|---|---|---|---|---|---|---|---|"
 for program in $only; do
     for n in $nodes; do

@@ -65,7 +65,8 @@ build() {
     (cd "$work/$1/$folder" && rm -f ./*.o "$binary" && for f in *.in; do [ "$f" = random.in ] || rm -f "${f%.in}"; done)
     COMEM_INLINE_COUNTS=module make -C "$work/$1/$folder" -B CC="$3 -w" LDFLAGS="$4" \
         MACROS="$work/$1/codes/pthread_macros/pthread.m4.stougie $extra" >"$work/$1-$2.log" 2>&1 ||
-        { grep -E 'error|Error' "$work/$1-$2.log" | head >&2 && echo "$2 does not build: $work/$1-$2.log" >&2 && exit 1; }
+        { grep -E 'error|Error' "$work/$1-$2.log" | head >&2 &&
+            echo "$2 does not build: $work/$1-$2.log" >&2 && exit 1; }
 }
 
 # once KIND PROGRAM: runs it; prints the seconds of its parallel phase.
@@ -80,7 +81,8 @@ once() {
 }
 
 results() {
-    grep -viE 'time|step [0-9]|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' "$1" |
+    grep -viE 'time|step [0-9]|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' \
+        "$1" |
         grep -v '^ *$'
 }
 median() { sort -n | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'; }
@@ -104,6 +106,7 @@ for program in $only; do
     cmp -s <(results "$work/plain-$program.out") <(results "$work/checked-$program.out") || same=differs
     awk -v p="$program" -v a="$a" -v b="$b" -v s="$same" -v l="$(counts loads "$work/checked-$program.log")" \
         -v t="$(counts stores "$work/checked-$program.log")" -v out="$work/ratios" \
-        'BEGIN { printf "| %s | %.3f | %.3f | %.2f | %s | %s | %s |\n", p, a, b, (a > 0 ? b / a : 0), s, l, t; if (a > 0) print b / a >>out }'
+        'BEGIN { printf "| %s | %.3f | %.3f | %.2f | %s | %s | %s |\n", p, a, b, (a > 0 ? b / a : 0), s, l, t
+            if (a > 0) print b / a >>out }'
 done
 awk '{ s += log($1) } END { if (NR) printf "geometric mean of %d programs: %.3f\n", NR, exp(s / NR) }' "$work/ratios"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * jacobi.c: Jacobi's method for a linear system whose matrix is shared; the same program as examples/python/jacobi.py and
- * crates/runtime/examples/jacobi.rs.
+ * jacobi.c: Jacobi's method for a linear system whose matrix is shared; the same program as examples/python/jacobi.py
+ * and crates/runtime/examples/jacobi.rs.
  *
  *     cc -std=c11 -O2 -Iinclude examples/jacobi.c -Ltarget/release -lcomem -Wl,-rpath,$PWD/target/release -lm -o jacobi
  *     comem run -n 4 ./jacobi [SIZE]

@@ -93,7 +93,8 @@ a_fourth_is_not_needed() {
     for host in "${hosts[@]}"; do start "$host" "$workloads/barrier-test" --barriers 2000; done
     for host in "${hosts[@]}"; do
         ended "$host"
-        verdict "$status" "four for three: $host ends with status 0 (status $status)" "$work/$host/err" "$work/$host/out"
+        verdict "$status" "four for three: $host ends with status 0 (status $status)" "$work/$host/err" \
+            "$work/$host/out"
         if grep -q "not needed" "$work/$host/err"; then surplus=$((surplus + 1)); fi
     done
     [ "$surplus" = 1 ]

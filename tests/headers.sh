@@ -12,7 +12,8 @@ alone() {
         echo "SKIP: $header as $language with $compiler, which is not here"
         return
     fi
-    if echo "#include <$header>" | "$compiler" "$@" -Iinclude -Iinclude/compat -Wall -Wextra -Wshadow -pedantic -Werror -fsyntax-only -; then
+    if echo "#include <$header>" |
+        "$compiler" "$@" -Iinclude -Iinclude/compat -Wall -Wextra -Wshadow -pedantic -Werror -fsyntax-only -; then
         echo "ok: $header alone as $language with $compiler"
     else
         echo "FAILED: $header alone as $language with $compiler"

@@ -137,7 +137,8 @@ a_tunnel_drops_long_packets() {
     done
     by_daemon -n 4 -- "$sea" "${wide[@]}" &
     job=$!
-    within 40 grep -q "packets of 1500 bytes to .* and back are lost, short ones get through: .* smaller --mtu" "$work/err"
+    within 40 grep -q "packets of 1500 bytes to .* and back are lost, short ones get through: .* smaller --mtu" \
+        "$work/err"
     verdict $? "a tunnel drops long packets: the job says so" "$work/err"
     wait "$job"
     is "a tunnel drops long packets: the job ends" $? 4
@@ -229,11 +230,13 @@ a_route_drops_all() {
 joined_by_hand() {
     local zero
     remember_processes
-    on alder env COMEM_NODES=2 COMEM_IFACE=10.77.0.0/24 COMEM_KEY_FILE="$work/key" timeout 30 "$sea" "${size[@]}" >"$work/out" 2>"$work/err" &
+    on alder env COMEM_NODES=2 COMEM_IFACE=10.77.0.0/24 COMEM_KEY_FILE="$work/key" timeout 30 "$sea" \
+        "${size[@]}" >"$work/out" 2>"$work/err" &
     zero=$!
     within 30 grep -q COMEM_JOIN "$work/err"
     # shellcheck disable=SC2046 # two variables
-    on birch env $(grep -oE 'COMEM_(NODES|JOIN)=[0-9.:]*[0-9]' "$work/err") COMEM_KEY_FILE="$work/key" timeout 30 "$sea" "${size[@]}" \
+    on birch env $(grep -oE 'COMEM_(NODES|JOIN)=[0-9.:]*[0-9]' "$work/err") COMEM_KEY_FILE="$work/key" timeout 30 \
+        "$sea" "${size[@]}" \
         >"$work/out1" 2>"$work/err1"
     verdict $? "joined by hand: the second ends well" "$work/out1" "$work/err1"
     wait "$zero"
@@ -288,7 +291,8 @@ ends_naming() {
     took=$(((${EPOCHREALTIME/./} - ${since/./}) / 1000))
     [ "$status" != 0 ] && [ "$took" -le "$limit" ]
     verdict $? "$what: all ends within $limit ms (took $took ms, status $status)" "$work/err"
-    grep -qE "^comem: (node [0-9]+ \(host [^)]*, pid [0-9]+\): )?node $node (\(host [^)]*, pid [0-9]+\)|has ended|was (silent|lost)).+" "$work/err"
+    local told="(\(host [^)]*, pid [0-9]+\)|has ended|was (silent|lost)).+"
+    grep -qE "^comem: (node [0-9]+ \(host [^)]*, pid [0-9]+\): )?node $node $told" "$work/err"
     verdict $? "$what: a sentence names node $node" "$work/err"
 }
 
@@ -428,7 +432,8 @@ ssh_runs_workers() {
     is "a JIAJIA program by ssh with -t 2: ends well" $? 0
     is "a JIAJIA program by ssh with -t 2: the answer" "$(grep -c '^ok$' "$work/out")" 1
     is "a JIAJIA program by ssh with -t 2: two processes on each of two hosts" \
-        "$(grep -o '"hostname": "[a-z]*"' "$work/stats" | sort -u | wc -l) $(grep -c '"node": [0-9]' "$work/stats")" "2 4"
+        "$(grep -o '"hostname": "[a-z]*"' "$work/stats" | sort -u | wc -l) $(grep -c '"node": [0-9]' "$work/stats")" \
+        "2 4"
     check_nothing_left "workers by ssh"
 }
 

@@ -51,7 +51,8 @@ left_out() {
 
 # works DETECTOR: whether shared pages can be watched in this way on this host.
 works() {
-    timeout --kill-after=10 120 "$bin/comem" run --no-prefix -n 2 --detector "$1" -- "$programs/sync-test" --rounds 1 >/dev/null 2>&1
+    timeout --kill-after=10 120 "$bin/comem" run --no-prefix -n 2 --detector "$1" -- "$programs/sync-test" \
+        --rounds 1 >/dev/null 2>&1
 }
 
 if with_comem; then

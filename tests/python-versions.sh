@@ -22,7 +22,8 @@ failed=0
 interpreter() {
     local path
     for path in "$(command -v "python$1")" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python; do
-        if [ -x "$path" ] && "$path" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null; then
+        if [ -x "$path" ] &&
+            "$path" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null; then
             echo "$path"
             return 0
         fi
@@ -35,7 +36,8 @@ wheel() {
     [ "${1:-}" = quick ] && [ -z "${COMEM_PYTHON:-}" ] && compgen -G "$out/wheels/comem-*.whl" >/dev/null && return
     mkdir -p "$out/wheels"
     rm -f "$out"/wheels/comem-*.whl
-    CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}") "$builder" -m pip wheel --quiet --disable-pip-version-check --no-deps \
+    CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}") "$builder" -m pip wheel --quiet \
+        --disable-pip-version-check --no-deps \
         --wheel-dir "$out/wheels" ./crates/python
 }
 
@@ -49,7 +51,8 @@ environment() {
         echo "SKIP: Python $1 with NumPy $2: $(grep '^ERROR' "$out/pip.log" | tail -n 1)"
         return 1
     fi
-    "${pip[@]}" --force-reinstall --no-deps "$out"/wheels/comem-*.whl || { echo "FAILED: Python $1: the wheel cannot be installed"; failed=1; return 1; }
+    "${pip[@]}" --force-reinstall --no-deps "$out"/wheels/comem-*.whl ||
+        { echo "FAILED: Python $1: the wheel cannot be installed"; failed=1; return 1; }
     python=$venv/bin/python
 }
 
@@ -72,7 +75,8 @@ report() {
 suite() {
     local python name
     environment "$1" "$2" || return
-    name=$("$python" -c 'import platform, numpy; print(f"CPython {platform.python_version()}, NumPy {numpy.__version__}")')
+    name=$("$python" -c \
+        'import platform, numpy; print(f"CPython {platform.python_version()}, NumPy {numpy.__version__}")')
     local pytest=("$python" -m pytest -x -q -p no:cacheprovider)
     report "$name: shared arrays on 2 nodes" "$python" -m comem run -n 2 "${pytest[@]}" crates/python/tests/together
     [ "${3:-}" = quick ] && return

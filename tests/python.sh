@@ -46,19 +46,24 @@ done
 # has MODULE: whether the interpreter has it.
 has() { "$python" -c "import $1" 2>/dev/null; }
 if has ruff; then
-    report "Python: ruff" "$python" -m ruff check --quiet --config crates/python/pyproject.toml crates/python examples/python bench/python
+    report "Python: ruff" "$python" -m ruff check --quiet \
+        --config crates/python/pyproject.toml crates/python examples/python bench/python
 fi
 if has mypy; then
     report "Python: types" "$python" -m mypy --config-file crates/python/pyproject.toml crates/python/python/comem
-    report "Python: the stubs are those of the extension module" "$python" -m mypy.stubtest comem._core --allowlist <(echo 'comem._core.__all__')
+    report "Python: the stubs are those of the extension module" "$python" -m mypy.stubtest comem._core \
+        --allowlist <(echo 'comem._core.__all__')
 fi
 
 for nodes in 1 2 4; do
     report "Python: shared arrays on $nodes nodes" "${run[@]}" -n "$nodes" "${pytest[@]}" crates/python/tests/together
 done
-report "Python: shared arrays on 2 nodes over udp" "${run[@]}" -n 2 --backbone udp "${pytest[@]}" crates/python/tests/together
-report "Python: shared arrays on 2 nodes under hardware" "${run[@]}" -n 2 --engine hardware "${pytest[@]}" crates/python/tests/together
-report "Python: shared arrays on 2 nodes under mprotect" "${run[@]}" -n 2 --detector mprotect "${pytest[@]}" crates/python/tests/together
+report "Python: shared arrays on 2 nodes over udp" "${run[@]}" -n 2 --backbone udp \
+    "${pytest[@]}" crates/python/tests/together
+report "Python: shared arrays on 2 nodes under hardware" "${run[@]}" -n 2 --engine hardware \
+    "${pytest[@]}" crates/python/tests/together
+report "Python: shared arrays on 2 nodes under mprotect" "${run[@]}" -n 2 --detector mprotect \
+    "${pytest[@]}" crates/python/tests/together
 report "Python: clusters started from an interpreter" "${pytest[@]}" -rs crates/python/tests/cluster
 report "Python: jobs, signals, system calls" "${pytest[@]}" crates/python/tests/alone
 
@@ -67,7 +72,8 @@ for program in heat kmeans matmul life pagerank bloom jacobi; do
     for nodes in 1 2 4; do
         options=()
         [ "$program" = bloom ] && options=(--cache 1M)
-        report "Python: example $program on $nodes nodes" "${run[@]}" -n "$nodes" "${options[@]}" "$python" "examples/python/$program.py" --small
+        report "Python: example $program on $nodes nodes" "${run[@]}" -n "$nodes" "${options[@]}" "$python" \
+            "examples/python/$program.py" --small
     done
 done
 
@@ -75,7 +81,8 @@ done
 cargo build --quiet -p comem -p comem-c -p comem-cli --lib --bins --example jacobi || failed=1
 target=${CARGO_TARGET_DIR:-target}/debug
 mkdir -p out/python
-if cc -std=c11 -O2 -Wall -Wextra -Iinclude examples/jacobi.c -o out/python/jacobi "$target/libcomem.so" -Wl,-rpath,"$(realpath "$target")" -lm; then
+if cc -std=c11 -O2 -Wall -Wextra -Iinclude examples/jacobi.c -o out/python/jacobi "$target/libcomem.so" \
+    -Wl,-rpath,"$(realpath "$target")" -lm; then
     expected=$("$python" examples/python/jacobi.py 200)
     for program in "$target/examples/jacobi" out/python/jacobi "$python examples/python/jacobi.py"; do
         # shellcheck disable=SC2086 # a program and its argument
@@ -105,8 +112,10 @@ pages = next(n for n in nodes if n["node"] == 0)["pages"]
 print(*(f"{name}={pages[name]}" for name in ("pages_fetched", "page_requests")))
 assert pages["signals"] <= pages["page_requests"], pages'
 }
-if cc -std=c11 -O2 -Wall -Wextra -D_DEFAULT_SOURCE -Iinclude bench/python/touch.c -o out/python/touch "$target/libcomem.so" -Wl,-rpath,"$(realpath "$target")" &&
-    from_c=$(counts out/python/touch 16) && from_numpy=$(counts "$python" bench/python/touch.py 16) && [ "$from_c" = "$from_numpy" ]; then
+if cc -std=c11 -O2 -Wall -Wextra -D_DEFAULT_SOURCE -Iinclude bench/python/touch.c -o out/python/touch \
+    "$target/libcomem.so" -Wl,-rpath,"$(realpath "$target")" &&
+    from_c=$(counts out/python/touch 16) && from_numpy=$(counts "$python" bench/python/touch.py 16) &&
+        [ "$from_c" = "$from_numpy" ]; then
     echo "ok: NumPy fetches pages as C does: $from_c"
 else
     echo "FAILED: NumPy fetches pages not as C does: C ${from_c:-}, NumPy ${from_numpy:-}"

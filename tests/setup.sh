@@ -67,7 +67,8 @@ check_rust() {
     version=$(cargo --version | sed -n 's/^cargo \([0-9]*\.[0-9]*\).*/\1/p')
     major=${version%%.*} minor=${version##*.}
     if [ "${major:-0}" -lt 1 ] || { [ "$major" = 1 ] && [ "${minor:-0}" -lt 89 ]; }; then
-        die "cargo ${version:-of an unknown version} is too old, 1.89 or newer is needed; update it: rustup update stable"
+        die "cargo ${version:-of an unknown version} is too old, 1.89 or newer is needed; update it:" \
+            "rustup update stable"
     fi
 }
 
@@ -129,7 +130,8 @@ python)
     # A virtual environment needs ensurepip, which Debian packs apart. Whoever names an interpreter wants no other.
     if ! "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null; then
         if [ "${PYTHON:-python3}" != python3 ]; then
-            echo "SKIP: Python: $PYTHON cannot make virtual environments (it has no venv and ensurepip); name another one: make PYTHON=..."
+            echo "SKIP: Python: $PYTHON cannot make virtual environments (it has no venv and ensurepip);" \
+                "name another one: make PYTHON=..."
             exit 1
         fi
         install python3 python3-venv python3-dev || {

@@ -44,7 +44,8 @@ run_kernels() {
                 size=tiny
                 # Most of the start-ups that fell together badly so far did so here.
                 [ "$kernel $nodes" = "radix 8" ] && size=hlrc
-                command=("$bin/comem" run --no-prefix -n "$nodes" --backbone "$backbone" -- "$programs/$kernel" --preset "$size")
+                command=("$bin/comem" run --no-prefix -n "$nodes" --backbone "$backbone" -- "$programs/$kernel" \
+                    --preset "$size")
                 ended=0
                 printed=$(timeout --kill-after=10 60 "${command[@]}" 2>&1) || ended=$?
                 if [ "$ended" != 0 ] || [[ $printed != *" ok" ]]; then

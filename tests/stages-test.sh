@@ -104,8 +104,10 @@ printed=$(bash "$work/stages" "$work/cargo" 2>&1)
 ended=$?
 has "the way is shown" "== stage 3 of 5: mixed"
 has "the last line counts all lines" "$(printf '\n%s' "3 passed, 4 failed, 3 skipped")"
-has "what was skipped is named" "What was skipped:" "SKIP: third: no tool" "SKIP: fourth: no tool" "ok 3 - left out # SKIP not here"
-has "a status is a failure, with what was said last" "stage 2, one that fails:" "FAILED: one that fails (status 3)" "    | one" "    | two"
+has "what was skipped is named" "What was skipped:" "SKIP: third: no tool" "SKIP: fourth: no tool" \
+    "ok 3 - left out # SKIP not here"
+has "a status is a failure, with what was said last" "stage 2, one that fails:" "FAILED: one that fails (status 3)" \
+    "    | one" "    | two"
 has "a line of a failure has the lines before it" "stage 3, mixed:" "FAILED: second" "    | 16" "    | 17"
 has "TAP has its reasons behind it" "stage 4, in TAP:" "not ok 2 - wrong" "    | #   err: why it is wrong"
 has "failed Rust tests are named" "FAILED: Rust tests: a_first, a_second, the test program ended early"

@@ -124,7 +124,8 @@ count_stage() {
     here_skipped=$(grep -cE "$skipped_lines" "$2")
     failed=$((failed + here_failed)) skipped=$((skipped + here_skipped))
     passed=$((passed + of_stage - here_failed - here_skipped))
-    printf '%5d s  %4d passed %3d failed %3d skipped  %s\n' "$3" $((of_stage - here_failed - here_skipped)) "$here_failed" \
+    printf '%5d s  %4d passed %3d failed %3d skipped  %s\n' "$3" $((of_stage - here_failed - here_skipped)) \
+        "$here_failed" \
         "$here_skipped" "$1" >>"$stages_work/table"
 }
 

@@ -16,7 +16,8 @@ verdict() {
 }
 
 for program in store_buffering false_sharing; do
-    if ! ${CC:-cc} -std=c11 -O2 -Wall -Wextra -Werror -Iinclude "examples/teaching/$program.c" -o "$work/$program" "$bin/libcomem.so" \
+    if ! ${CC:-cc} -std=c11 -O2 -Wall -Wextra -Werror -Iinclude "examples/teaching/$program.c" -o "$work/$program" \
+        "$bin/libcomem.so" \
         "-Wl,-rpath,$bin"; then
         verdict FAILED "$program.c does not compile"
         exit 1
@@ -41,9 +42,11 @@ nobody some -n 2 --engine scope
 
 # The same program with checks in its code, which wants LLVM.
 if ! { command -v "${COMEM_CLANG:-clang-19}" && command -v llvm-config-19; } >/dev/null; then
-    echo "SKIP: store buffering with checks in the code: there is no clang-19 with llvm-config-19; sudo apt-get install clang-19 llvm-19-dev"
+    echo "SKIP: store buffering with checks in the code: there is no clang-19 with llvm-config-19;" \
+        "sudo apt-get install clang-19 llvm-19-dev"
 elif ! make --no-print-directory --silent -C compiler ||
-    ! "$bin/comem-cc" --inline -std=c11 -O2 -Wall -Wextra -Werror examples/teaching/store_buffering.c -o "$work/store_buffering"; then
+    ! "$bin/comem-cc" --inline -std=c11 -O2 -Wall -Wextra -Werror examples/teaching/store_buffering.c \
+        -o "$work/store_buffering"; then
     verdict FAILED "store_buffering.c does not compile with comem-cc --inline"
 else
     nobody none -n 2 --engine direct
@@ -79,7 +82,8 @@ done
 
 # The commands of the page. Where an outcome is chosen, the run must end in it.
 while read -r command; do
-    if printed=$(cd "$work" && PATH="$bin:$PATH" timeout --kill-after=10 300 bash -c "$command" 2>&1) && [ -n "$printed" ]; then
+    if printed=$(cd "$work" && PATH="$bin:$PATH" timeout --kill-after=10 300 bash -c "$command" 2>&1) &&
+        [ -n "$printed" ]; then
         verdict ok "$command"
     else
         verdict FAILED "$command: $printed"

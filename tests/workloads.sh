@@ -44,7 +44,8 @@ everywhere() {
     fi
     for engine in msi owner; do
         for nodes in 1 2 3 4 8; do
-            job "$name under $engine over $backbone, nodes: $nodes" "$expected" -n "$nodes" --engine "$engine" --backbone "$backbone" -- \
+            job "$name under $engine over $backbone, nodes: $nodes" "$expected" -n "$nodes" --engine "$engine" \
+                --backbone "$backbone" -- \
                 "$programs/$name" "$@"
             if [ "$backbone" = shm ]; then backbone=udp; else backbone=shm; fi
         done
@@ -63,8 +64,10 @@ everywhere xstate --radius 24
 sea=(--rows 66 --columns 64 --iterations 12)
 expected=$(checksum "$("$programs/sea-seq" "${sea[@]}")")
 job "sea by ranges" "$expected" -n 4 -- "$programs/sea" "${sea[@]}" --ranges
-job "sea with work split by measured weight, one node slower" "$expected" -n 3 --slow 1=3x -- "$programs/sea" "${sea[@]}" --weighted
-job "sea through heavy faults" "$expected" -n 4 --faults "drop=20%,dup=5%,reorder=10%,seed=3" -- "$programs/sea" "${sea[@]}"
+job "sea with work split by measured weight, one node slower" "$expected" -n 3 --slow 1=3x -- "$programs/sea" \
+    "${sea[@]}" --weighted
+job "sea through heavy faults" "$expected" -n 4 --faults "drop=20%,dup=5%,reorder=10%,seed=3" -- "$programs/sea" \
+    "${sea[@]}"
 
 flood="drop=5%,dup=5%,reorder=5%,seed=7"
 job "message-test over udp, nodes: 4" any -n 4 --backbone udp -- "$programs/message-test" --count 20000
@@ -72,8 +75,10 @@ job "message-test over shm, nodes: 4" any -n 4 --backbone shm -- "$programs/mess
 job "message-test through faults, nodes: 4" any -n 4 --faults "$flood" -- "$programs/message-test" --count 20000
 for nodes in 2 4 9; do
     for backbone in udp shm; do
-        job "barrier-test over $backbone, nodes: $nodes" any -n "$nodes" --backbone "$backbone" -- "$programs/barrier-test" --barriers 200
-        job "lock-test over $backbone, nodes: $nodes" any -n "$nodes" --backbone "$backbone" -- "$programs/lock-test" --increments 100
+        job "barrier-test over $backbone, nodes: $nodes" any -n "$nodes" --backbone "$backbone" -- \
+            "$programs/barrier-test" --barriers 200
+        job "lock-test over $backbone, nodes: $nodes" any -n "$nodes" --backbone "$backbone" -- "$programs/lock-test" \
+            --increments 100
     done
 done
 job "barrier-test through faults" any -n 4 --faults "$flood" -- "$programs/barrier-test" --barriers 200

@@ -34,7 +34,8 @@ module kernel
         integer(int64) :: address = 0
     end type
 
-    ! Whether to compare with a computation of another kind whatever that costs, and how long the parallel phase took, as thread 0 saw it.
+    ! Whether to compare with a computation of another kind whatever that costs, and how long the parallel phase took,
+    ! as thread 0 saw it.
     logical, public :: kernel_check = .false.
     real(real64), public :: kernel_seconds = 0
 

@@ -25,7 +25,8 @@ typedef struct preset {
 /* A program's verdict on its own result. */
 enum { KERNEL_WRONG, KERNEL_OK, KERNEL_UNCHECKED };
 
-/* Whether to compare with a computation of another kind whatever that costs, and how long the parallel phase took, as thread 0 saw it. */
+/* Whether to compare with a computation of another kind whatever that costs, and how long the parallel phase took, as
+ * thread 0 saw it. */
 static int kernel_check;
 static double kernel_seconds;
 

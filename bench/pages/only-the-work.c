@@ -16,7 +16,8 @@
 static void find(const char *name, void *function, size_t bytes) {
     void *found = dlsym(RTLD_NEXT, name);
     if (!found) {
-        fprintf(stderr, "comem: no %s behind only-the-work.so; preload it into a program linked with libcomem.so\n", name);
+        fprintf(stderr, "comem: no %s behind only-the-work.so; preload it into a program linked with libcomem.so\n",
+                name);
         exit(3);
     }
     memcpy(function, &found, bytes);

@@ -43,7 +43,9 @@ except comem.NodeLost:
 
 def alone(text, nodes):
     """What a program printed, as numbers."""
-    result = subprocess.run([sys.executable, "-c", text.format(nodes=nodes)], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", text.format(nodes=nodes)], capture_output=True, text=True, check=True
+    )
     return [float(word) for word in result.stdout.split()]
 
 
@@ -76,7 +78,9 @@ def main():
         print(f"256 MiB, just filled here, once        {time.perf_counter() - began:.4f}")
         print(f"256 MiB, filled before, to all nodes   {timed(lambda: c.run(np.shape, a)):.4f}")
         print(f"map of 1000 items that do nothing      {timed(lambda: c.map(abs, range(1000))):.4f}")
-    print(f"NodeLost after a worker is killed      {statistics.median(alone(LOSS, nodes)[0] for _ in range(ROUNDS)):.4f}")
+    print(
+        f"NodeLost after a worker is killed      {statistics.median(alone(LOSS, nodes)[0] for _ in range(ROUNDS)):.4f}"
+    )
 
 
 if __name__ == "__main__":

@@ -56,7 +56,9 @@ def main():
     for worker in workers:
         worker.join()
     total = plates[count % 2][1:-1].sum()
-    print(f"heat: {size} x {size}, {count} steps, {options.processes} processes: sum {total:.6e}, {seconds.value:.3f} s")
+    print(
+        f"heat: {size} x {size}, {count} steps, {options.processes} processes: sum {total:.6e}, {seconds.value:.3f} s"
+    )
     del plates, plate
     for block in blocks:
         block.close()

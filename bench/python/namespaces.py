@@ -35,7 +35,8 @@ def processor_seconds() -> float:
 
 
 def measured(work) -> tuple:
-    """Runs ``work`` on all nodes at once; gives the seconds until the last was ready, how many processors all kept busy, and its result."""
+    """Runs ``work`` on all nodes at once; gives the seconds until the last was ready, how many processors all kept
+    busy, and its result."""
     comem.barrier()
     used, start = processor_seconds(), time.perf_counter()
     result = work()
@@ -56,7 +57,9 @@ def add_up(options: argparse.Namespace) -> None:
                 a[:] = 1
             # Everybody begins with what is here: whoever reads the rows of one node first, waits for that node's line.
             mine = comem.split(count).start
-            seconds, busy, total = measured(a.sum if filled == "one" else lambda a=a, mine=mine: a[mine:].sum() + a[:mine].sum())
+            seconds, busy, total = measured(
+                a.sum if filled == "one" else lambda a=a, mine=mine: a[mine:].sum() + a[:mine].sum()
+            )
             assert total == count
             taken.append((seconds, busy))
         # The busiest line carries the whole array to each other node, or a node's part of it.

@@ -4,7 +4,8 @@
 # share of the line rate, and the smallest heat and k-means problem that two hosts solve faster than one. Prints tables
 # in Markdown.
 #
-#     bench/python/namespaces.sh [--quick] [--line GBIT] [sum] [heat] [kmeans]     with the package in out/python/venv (make python), or COMEM_PYTHON
+#     bench/python/namespaces.sh [--quick] [--line GBIT] [sum] [heat] [kmeans]     with the package in out/python/venv
+#     (make python), or COMEM_PYTHON
 #
 # About four minutes. Where namespaces cannot be made it says SKIP.
 set -uo pipefail
@@ -67,13 +68,15 @@ job() {
 
 sums() {
     local rate
-    echo "| line | filled by | out of the busiest host, MiB | seconds | share of the line rate | processors busy of $(nproc) |"
+    echo "| line | filled by | out of the busiest host, MiB | seconds | share of the line rate" \
+        "| processors busy of $(nproc) |"
     echo "|---:|---|---:|---:|---:|---:|"
     for rate in "${rates[@]}"; do
         job 4 "$rate" sum --mebibytes "$mebibytes" | awk -v rate="$rate" '{
             for (i = 2; i <= NF; i++) { split($i, pair, "="); value[pair[1]] = pair[2] }
-            printf "| %s Gbit/s | %s | %.0f | %.3f | %.0f %% | %.2f |\n", rate, value["filled"] == "one" ? "node 0" : "each its part",
-                value["bytes"] / 1048576, value["seconds"], 100 * value["bytes"] * 8 / (rate * 1e9) / value["seconds"], value["processors"] }'
+            printf "| %s Gbit/s | %s | %.0f | %.3f | %.0f %% | %.2f |\n", rate,
+                value["filled"] == "one" ? "node 0" : "each its part", value["bytes"] / 1048576, value["seconds"],
+                100 * value["bytes"] * 8 / (rate * 1e9) / value["seconds"], value["processors"] }'
     done
 }
 
@@ -104,7 +107,8 @@ for part in "$@"; do
         continue
     fi
     if [ -z "$heading" ]; then
-        echo "The smallest problem that gains from two hosts (heat: rows of a square plate, 50 steps; k-means: points, 20 steps), medians of $repeat:"
+        echo "The smallest problem that gains from two hosts (heat: rows of a square plate, 50 steps; k-means:" \
+            "points, 20 steps), medians of $repeat:"
         echo
         echo "| example | line | smallest that gains | size: ms on one host / on two = gain |"
         echo "|---|---:|---:|---|"

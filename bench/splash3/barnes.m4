@@ -1,5 +1,6 @@
 __gnu__(divert(-1)m4_divert(-1))
-# BARNES prints no result: print its bodies' squared positions and velocities, summed for each axis. For m4 with -P and without.
+# BARNES prints no result: print its bodies' squared positions and velocities, summed for each axis. For m4 with -P and
+# without.
 define(`m4_define', defn(`define'))
 define(`m4_ifelse', defn(`ifelse'))
 define(`m4_divert', defn(`divert'))

@@ -76,7 +76,8 @@ $p $(choose 6.212752 0)" ;;
 verdict() {
     case $1 in
     cholesky | fft | lu-* | radix) grep -q PASSED "$3" || echo "no PASSED in its own test" ;;
-    raytrace | volrend*) if [ -s "$2.image" ]; then cmp "$2.image" "$3.image" 2>&1; else echo "the threaded build made no image"; fi ;;
+    raytrace | volrend*)
+        if [ -s "$2.image" ]; then cmp "$2.image" "$3.image" 2>&1; else echo "the threaded build made no image"; fi ;;
     radiosity) # with threads too, one run in a hundred converges after 4 rounds and not after 3
         compare 0.15 <(grep -E 'patches:|elements:' "$2") <(grep -E 'patches:|elements:' "$3")
         compare 0.34 <(grep 'to converge' "$2") <(grep 'to converge' "$3")
@@ -88,7 +89,10 @@ verdict() {
 compare() { awk -v tolerance="$1" -f "$here/splash3/same.awk" "$2" "$3"; }
 
 # What of an output are results: all but times, and what a worker prints about itself.
-results() { grep -viE 'time|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' "$1" | grep -v '^ *$'; }
+results() {
+    grep -viE 'time|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' "$1" |
+        grep -v '^ *$'
+}
 
 # The pixels of the images that a program has made. VOLREND's files end with a directory that has bytes of no meaning in
 # it; where it begins stands in bytes 8 to 15.
@@ -129,7 +133,8 @@ once() {
     rm -f ./*.rl inputs/*.rl inputs/*_1[0-9][0-9][0-9] "$output.image"
     [ "$program" != raytrace ] || ln -sf inputs/*.geo . # scenes name their models without a folder
     # shellcheck disable=SC2086
-    timeout --kill-after=5 "${COMEM_SPLASH_TIMEOUT:-300}" "$@" "./$binary" $arguments >"$output" 2>"$output.err" <<<"$input" || status=$?
+    timeout --kill-after=5 "${COMEM_SPLASH_TIMEOUT:-300}" "$@" \
+        "./$binary" $arguments >"$output" 2>"$output.err" <<<"$input" || status=$?
     pixels "$program" >"$output.image"
     echo "$status" >"$output.status"
     awk '/^region begin/ { begun = $3 } /^region end/ { printf "%.6f\n", $3 - begun; exit }' "$output.err"

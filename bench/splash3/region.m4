@@ -1,6 +1,7 @@
 __gnu__(divert(-1)m4_divert(-1))
 # Read after a PARMACS macro file: the program says on the error output when its parallel phase begins and ends, in
-# seconds of the system's monotonic clock, and what check_results_ (of another file here) adds. For m4 with -P and without.
+# seconds of the system's monotonic clock, and what check_results_ (of another file here) adds. For m4 with -P and
+# without.
 define(`m4_define', defn(`define'))
 define(`m4_defn', defn(`defn'))
 define(`m4_ifelse', defn(`ifelse'))

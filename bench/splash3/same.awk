@@ -1,5 +1,5 @@
-# Are two outputs the same? awk -v tolerance=1e-6 -f same.awk EXPECTED PRINTED: word by word, numbers within `tolerance` of the
-# larger one (or of one). Says the first difference and ends with status 1.
+# Are two outputs the same? awk -v tolerance=1e-6 -f same.awk EXPECTED PRINTED: word by word, numbers within `tolerance`
+# of the larger one (or of one). Says the first difference and ends with status 1.
 function number(word) { return word ~ /^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$/ }
 function magnitude(x) { return x < 0 ? -x : x }
 function close_to(a, b, scale) {
@@ -16,7 +16,11 @@ NR == FNR { expected[++lines] = $0; next }
     words = split(line > lines ? "" : expected[line], wanted, " ")
     if (words != NF) { print "line " line ": expected \"" expected[line] "\", got \"" $0 "\""; failed = 1; exit }
     for (i = 1; i <= NF; i++) {
-        if (!same(wanted[i], $i)) { print "line " line ": expected \"" wanted[i] "\", got \"" $i "\" in: " $0; failed = 1; exit }
+        if (!same(wanted[i], $i)) {
+            print "line " line ": expected \"" wanted[i] "\", got \"" $i "\" in: " $0
+            failed = 1
+            exit
+        }
     }
 }
 END {

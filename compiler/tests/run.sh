@@ -23,7 +23,8 @@ elif [ ! -f "$plugin" ]; then
     echo "SKIP: compiler/tests: there is no $plugin (make -C compiler)" && skipped=1 && summary
 fi
 mkdir -p "$work"
-"$clang" -O2 -w -c "$here/fake.c" -o "$work/fake.o" && "$clang" -w -c "$here/fake_library.c" -o "$work/fake_library.o" &&
+"$clang" -O2 -w -c "$here/fake.c" -o "$work/fake.o" &&
+    "$clang" -w -c "$here/fake_library.c" -o "$work/fake_library.o" &&
     "$clang" -O2 -w -c "$here/plain.c" -o "$work/plain.o" || { fail "the stand-in for libcomem" && summary; }
 
 # compile SOURCE OUTPUT FLAGS…: plain; checked if the output's name says so.
@@ -225,7 +226,8 @@ if command -v FileCheck-19 >/dev/null; then
         name=snapshot-$(basename "$source" .c)
         wanted "$name" || continue
         # shellcheck disable=SC2046
-        "$clang" $(sed -n 's|^// FLAGS: ||p' "$source") -fpass-plugin="$plugin" -S "$source" -o "$work/$name.s" 2>"$work/$name.log" &&
+        "$clang" $(sed -n 's|^// FLAGS: ||p' "$source") -fpass-plugin="$plugin" -S "$source" \
+            -o "$work/$name.s" 2>"$work/$name.log" &&
             FileCheck-19 "$source" <"$work/$name.s" 2>>"$work/$name.log" && pass || fail "$name: $work/$name.log"
     done
 else

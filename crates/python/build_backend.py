@@ -1,7 +1,8 @@
 """Builds the wheel: maturin builds the extension module, and before that the command `comem`, the library for programs
 in C, C++ and Fortran, and the one that lets system calls use shared memory are built and laid beside it, with the headers.
 
-COMEM_BUILD_PROFILE names Cargo's profile, `release` unless it is set: tests build with `dev`, whose libraries are there already.
+COMEM_BUILD_PROFILE names Cargo's profile, `release` unless it is set: tests build with `dev`, whose libraries are there
+already.
 The wheel's platform is the oldest C library that all its files run with, read from the files (`manylinux_2_34_x86_64`).
 """
 

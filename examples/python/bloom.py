@@ -1,4 +1,5 @@
-"""A Bloom filter that need not fit the memory of one node: its bytes live on all of them, copies of others' only as the cache allows.
+"""A Bloom filter that need not fit the memory of one node: its bytes live on all of them, copies of others' only as the
+cache allows.
 
     comem run -n 4 --cache 64M python bloom.py [--bytes 256000000] [--keys 100000] [--picture bloom.png]
 """
@@ -23,7 +24,8 @@ def places(keys: np.ndarray, bits: int) -> np.ndarray:
 
 
 def add(filter_: np.ndarray, keys: np.ndarray) -> None:
-    """Puts this node's part of the keys' bits in: each node sets the bits in its own block, so nobody writes the same byte."""
+    """Puts this node's part of the keys' bits in: each node sets the bits in its own block, so nobody writes the same
+    byte."""
     rows = comem.split(len(filter_))
     at = places(keys, len(filter_) * 8).ravel()
     at = at[(at >= rows.start * 8) & (at < rows.stop * 8)].astype(np.int64)
@@ -47,7 +49,9 @@ def draw(path: str, nbytes: int, copies: np.ndarray) -> None:
     axes.bar(nodes + 0.2, kept, 0.4, label="kept at the end")
     axes.axhline(nbytes / (1 << 20), color="black", ls="--", label="the filter")
     axes.set_xticks(nodes, [f"node {node}" for node in nodes])
-    axes.set_title(f"a filter of {nbytes / (1 << 20):.0f} MiB; each node may keep {os.environ.get('COMEM_CACHE', 'much')}")
+    axes.set_title(
+        f"a filter of {nbytes / (1 << 20):.0f} MiB; each node may keep {os.environ.get('COMEM_CACHE', 'much')}"
+    )
     axes.set(yscale="log", ylim=(1, 4 * fetched.max(initial=1)), ylabel="MiB")
     axes.legend(loc="upper center", ncols=3, fontsize="small")
     figure.savefig(path, dpi=80)

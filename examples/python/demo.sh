@@ -51,7 +51,8 @@ sizes() {
     for nodes in $several; do
         run "$program" "$nodes" "$@"
         awk -v alone="$alone" -v these="$seconds" -v nodes="$nodes" -v what="$what" 'BEGIN {
-            if (these > 0 && alone > 0) printf "   %s: %d nodes are %.2f times as fast as one\n", what, nodes, alone / these }'
+            if (these > 0 && alone > 0)
+                printf "   %s: %d nodes are %.2f times as fast as one\n", what, nodes, alone / these }'
     done
 }
 
@@ -60,7 +61,8 @@ echo "5. NumPy arrays that all nodes share (examples/python)"
 sizes heat "a small plate" --size 32 --steps 3000
 sizes heat "a large plate" --size 1500 --steps 150
 sizes life "Life" --size 512 --steps 210
-echo "Each step ends with a barrier, whatever the size: nodes pay where half of a step takes longer to compute than that."
+echo "Each step ends with a barrier, whatever the size: nodes pay where half of a step takes longer to compute" \
+    "than that."
 if [ "$pictures" = yes ]; then
     # Sizes at which there is something to see.
     run heat 4 --size 120 --steps 4000 --picture "$to/heat.png" >/dev/null

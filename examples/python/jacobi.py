@@ -1,4 +1,5 @@
-"""Jacobi's method for a linear system whose matrix is shared: the same program as examples/jacobi.c and crates/runtime/examples/jacobi.rs.
+"""Jacobi's method for a linear system whose matrix is shared: the same program as examples/jacobi.c and
+crates/runtime/examples/jacobi.rs.
 
     comem run -n 4 python jacobi.py [SIZE]
 

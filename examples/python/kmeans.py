@@ -18,7 +18,8 @@ def assign(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 def cluster(points: np.ndarray, labels: np.ndarray, centres: np.ndarray, steps: int) -> np.ndarray:
-    """Labels each point with its nearest centre and moves the centres to the middles of their points, some times; gives the centres."""
+    """Labels each point with its nearest centre and moves the centres to the middles of their points, some times; gives
+    the centres."""
     mine = comem.split(len(points))
     for _ in range(steps):
         labels[mine] = assign(points[mine], centres)

@@ -79,7 +79,9 @@ def main() -> None:
         if rest == 0 and steps < 4 * (size - 50):
             assert now.sum() == gun().sum() + 5 * gliders, "not as many gliders as there have been shots"
             assert np.array_equal(now[GUN_AT], gun()), "the gun is damaged"
-        print(f"life: {size} x {size}, {steps} generations, {comem.size} nodes: {int(now.sum())} alive, {seconds:.3f} s")
+        print(
+            f"life: {size} x {size}, {steps} generations, {comem.size} nodes: {int(now.sum())} alive, {seconds:.3f} s"
+        )
         if options.picture:
             import matplotlib.pyplot as plt
 

@@ -1,4 +1,5 @@
-"""PageRank of a random web: the links are a sparse matrix (CSR) in shared memory, frozen; the ranks are shared and written.
+"""PageRank of a random web: the links are a sparse matrix (CSR) in shared memory, frozen; the ranks are shared and
+written.
 
     comem run -n 4 python pagerank.py [--pages 100000] [--picture pagerank.png]
 """

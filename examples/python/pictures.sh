@@ -13,7 +13,8 @@ shift
 mkdir -p "$to"
 export MPLBACKEND=agg OMP_NUM_THREADS=1
 
-declare -A size=([heat]="--size 120 --steps 4000" [kmeans]="--points 100000" [matmul]="--size 1200" [life]="--size 96 --steps 240"
+declare -A size=([heat]="--size 120 --steps 4000" [kmeans]="--points 100000" [matmul]="--size 1200" \
+    [life]="--size 96 --steps 240"
     [pagerank]="--pages 100000" [bloom]="--bytes 64000000 --keys 20000")
 [ $# -gt 0 ] || set -- heat kmeans matmul life pagerank bloom plot
 for program in "$@"; do
@@ -24,5 +25,6 @@ for program in "$@"; do
     options=()
     [ "$program" = bloom ] && options=(--cache 4M)
     # shellcheck disable=SC2086 # several words
-    "$python" -m comem run --no-prefix -n 4 "${options[@]}" "$python" "$root/examples/python/$program.py" ${size[$program]} --picture "$to/$program.png"
+    "$python" -m comem run --no-prefix -n 4 "${options[@]}" "$python" \
+        "$root/examples/python/$program.py" ${size[$program]} --picture "$to/$program.png"
 done

@@ -10,11 +10,12 @@
 extern "C" {
 #endif
 
-/* Makes the memory from `start` to `end` shared, where it is: all nodes see what stands there on node 0; zeros that nobody
- * has touched cost nothing. Both are addresses of pages, the same on every node (the program is linked with -no-pie), and
- * nothing of the C library or the loader lies between. Collective: one thread of every node calls, once, after comem_start()
- * and before anybody uses the memory in parallel. A job of one node does nothing. After comem_finish() the memory is each
- * process's own again; node 0 keeps what was written last. 0, or an error code of comem.h. */
+/* Makes the memory from `start` to `end` shared, where it is: all nodes see what stands there on node 0; zeros that
+ * nobody has touched cost nothing. Both are addresses of pages, the same on every node (the program is linked with
+ * -no-pie), and nothing of the C library or the loader lies between. Collective: one thread of every node calls, once,
+ * after comem_start() and before anybody uses the memory in parallel. A job of one node does nothing. After
+ * comem_finish() the memory is each process's own again; node 0 keeps what was written last. 0, or an error code of
+ * comem.h. */
 extern int comem_share_globals_(void *start, void *end);
 
 #ifdef __cplusplus

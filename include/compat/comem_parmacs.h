@@ -36,12 +36,14 @@ extern "C" {
  *         comem_process_start_(argc, argv, envp, __comem_globals_start, __comem_globals_end, comem_before_main_);
  *     }
  *
- * (COMEM_PROCESS_CONSTRUCTOR_ below is just that, with its entry in the program's table of constructors, before the usual ones of priority
- * 65535. The attribute `constructor` will not do: under link-time optimisation compilers make one function of those of a priority, without
+ * (COMEM_PROCESS_CONSTRUCTOR_ below is just that, with its entry in the program's table of constructors, before the
+ * usual ones of priority
+ * 65535. The attribute `constructor` will not do: under link-time optimisation compilers make one function of those of
+ *        a priority, without
  * arguments.) On node 0 it returns. On every other node it never does: the process calls the
- * program's remaining constructors (C++ has some), waits for work, does it, and exits when node 0's main() has ended. The
- * process executes itself once more if address randomisation is on, so that every node has every library at the same
- * address. */
+ * program's remaining constructors (C++ has some), waits for work, does it, and exits when node 0's main() has ended.
+ * The process executes itself once more if address randomisation is on, so that every node has every library at the
+ * same address. */
 extern void comem_process_start_(int argc, char **argv, char **envp, void *globals, void *globals_end,
                                  void (*constructor)(int argc, char **argv, char **envp));
 
@@ -49,29 +51,30 @@ extern void comem_process_start_(int argc, char **argv, char **envp, void *globa
  * memory, and globals. Only main's thread creates workers. */
 extern void comem_create_worker(void (*function)(void));
 
-/* CREATE_WITH_ARG(f, argument): the same for a function with a parameter. A pointer has to be to shared memory, or to the program's
- * globals; one to main's own memory is an error where the worker is on another node. */
+/* CREATE_WITH_ARG(f, argument): the same for a function with a parameter. A pointer has to be to shared memory, or to
+ * the program's globals; one to main's own memory is an error where the worker is on another node. */
 extern void comem_create_worker_with(void (*function)(void *argument), void *argument);
 
 /* CREATE(f, n): starts f on n - 1 slots, and runs it in the calling thread too. */
 extern void comem_create_workers(void (*function)(void), int n);
 
-/* WAIT_FOR_END(n): waits until n of the workers created have ended, and sees everything that they wrote to shared memory.
- * Their output is out then. `n` may count the caller too, as programs that use CREATE(f, n) do: with w workers still to be
- * waited for, w + 1 waits for all w. Their slots are free again. */
+/* WAIT_FOR_END(n): waits until n of the workers created have ended, and sees everything that they wrote to shared
+ * memory. Their output is out then. `n` may count the caller too, as programs that use CREATE(f, n) do: with w workers
+ * still to be waited for, w + 1 waits for all w. Their slots are free again. */
 extern void comem_wait_workers(int n);
 
-/* MAIN_END: ends main() in good order, and the job with `status`, once stdio is flushed. Returning from main() and exit() do the same.
- * Workers that still run are waited for if the status is 0, and ended if it is another. */
+/* MAIN_END: ends main() in good order, and the job with `status`, once stdio is flushed. Returning from main() and
+ * exit() do the same. Workers that still run are waited for if the status is 0, and ended if it is another. */
 extern void comem_process_end_(int status) __attribute__((noreturn));
 
-/* exit(): in main the end of the job, with this status. A worker that calls exit(0) has ended as if its function had returned, as a
- * process of its own would; one with another status ends the job with it. comem-cc has the linker bring all calls of exit() in the
- * program's own files and archives here (--wrap=exit). Without that, and from shared libraries, a worker's exit(0) on node 0 is an error. */
+/* exit(): in main the end of the job, with this status. A worker that calls exit(0) has ended as if its function had
+ * returned, as a process of its own would; one with another status ends the job with it. comem-cc has the linker bring
+ * all calls of exit() in the program's own files and archives here (--wrap=exit). Without that, and from shared
+ * libraries, a worker's exit(0) on node 0 is an error. */
 extern void comem_exit_(int status) __attribute__((noreturn));
 
-/* GET_PID: the caller's number, counted from 0 in the order in which they ask for the first time: the workers that are at work
- * together, and main, if it asks. When WAIT_FOR_END has waited for all of them, it begins anew. */
+/* GET_PID: the caller's number, counted from 0 in the order in which they ask for the first time: the workers that are
+ * at work together, and main, if it asks. When WAIT_FOR_END has waited for all of them, it begins anew. */
 extern int comem_worker_number(void);
 /* The calling worker's slot: 0 in main, and in a worker that has main's slot. For messages and placement. */
 extern int comem_worker_slot(void);
@@ -82,8 +85,8 @@ extern int comem_slot_node(int slot);
 
 /* ---- synchronisation ------------------------------------------------------------------------------------------ */
 
-/* BARRIER(name, threads): waits until `threads` threads have come to the barrier of that name; any threads of the job, not
- * always the same. Everything written before by those who came is seen after. When `threads` is the number of all
+/* BARRIER(name, threads): waits until `threads` threads have come to the barrier of that name; any threads of the job,
+ * not always the same. Everything written before by those who came is seen after. When `threads` is the number of all
  * slots of the job, it is the whole job's barrier: one message each way for each node. One name with different numbers
  * of threads at once is an error. */
 extern void comem_barrier_of(uint64_t name, unsigned threads);
@@ -91,15 +94,16 @@ extern void comem_barrier_of(uint64_t name, unsigned threads);
 /* LOCK and UNLOCK, named by any number; they exist without being created. */
 extern void comem_parmacs_lock(uint64_t name);
 extern void comem_parmacs_unlock(uint64_t name);
-/* LAZY_LOCK and RC_UNLOCK: Brazos's lazy acquire and release-consistent release. They differ from the plain ones under the engine
- * `scope` alone. Who acquires a lock after an RC_UNLOCK of it, by either call, sees what the releaser had written before, whatever lock
- * that was written under; who acquires it by LAZY_LOCK sees the same after either kind of release. */
+/* LAZY_LOCK and RC_UNLOCK: Brazos's lazy acquire and release-consistent release. They differ from the plain ones under
+ * the engine `scope` alone. Who acquires a lock after an RC_UNLOCK of it, by either call, sees what the releaser had
+ * written before, whatever lock that was written under; who acquires it by LAZY_LOCK sees the same after either kind of
+ * release. */
 extern void comem_parmacs_lock_lazy(uint64_t name);
 extern void comem_parmacs_unlock_rc(uint64_t name);
-/* A pause counts, from zero: at first, and after PAUSEINIT. SETPAUSE adds one; WAITPAUSE waits until there is one, and leaves it, so
- * that one SETPAUSE lets all pass who wait; CLEARPAUSE takes one away, if there is one. Whoever comes to know, by a barrier or a lock, that
- * a pause was set, finds it set. WAITPAUSE and then CLEARPAUSE by the only one who waits is a semaphore's
- * wait; comem_pause_take() (PAUSE, EVENT) is that in one step, for any number of threads. */
+/* A pause counts, from zero: at first, and after PAUSEINIT. SETPAUSE adds one; WAITPAUSE waits until there is one, and
+ * leaves it, so that one SETPAUSE lets all pass who wait; CLEARPAUSE takes one away, if there is one. Whoever comes to
+ * know, by a barrier or a lock, that a pause was set, finds it set. WAITPAUSE and then CLEARPAUSE by the only one who
+ * waits is a semaphore's wait; comem_pause_take() (PAUSE, EVENT) is that in one step, for any number of threads. */
 extern void comem_pause_init(uint64_t name);
 extern void comem_pause_set(uint64_t name);
 extern void comem_pause_wait(uint64_t name);
@@ -111,9 +115,9 @@ extern void comem_parmacs_cond_wait(uint64_t condition, uint64_t lock);
 extern void comem_parmacs_cond_signal(uint64_t condition);
 extern void comem_parmacs_cond_broadcast(uint64_t condition);
 
-/* GETSUB: hands out 0, 1, ... max, each once; then -1 to each of `threads` threads, as soon as all of them have come for it,
- * and it begins again with 0. A counter stands in shared memory (anywhere else is an error in a job of several nodes), on a cache
- * line of its own, all zero at first (GSINIT); nobody but this function touches it after that. */
+/* GETSUB: hands out 0, 1, ... max, each once; then -1 to each of `threads` threads, as soon as all of them have come
+ * for it, and it begins again with 0. A counter stands in shared memory (anywhere else is an error in a job of several
+ * nodes), on a cache line of its own, all zero at first (GSINIT); nobody but this function touches it after that. */
 struct comem_counter {
     long next_;
     long exhausted_;
@@ -124,8 +128,9 @@ extern long comem_getsub(struct comem_counter *counter, long max, unsigned threa
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
-/* G_MALLOC: shared memory, from any node at any time, zero at first, at the same address everywhere, aligned to 64 bytes.
- * Small pieces are cut from larger regions of their node, with no message for each. Never NULL: no room is an error. */
+/* G_MALLOC: shared memory, from any node at any time, zero at first, at the same address everywhere, aligned to 64
+ * bytes. Small pieces are cut from larger regions of their node, with no message for each. Never NULL: no room is an
+ * error. */
 extern void *comem_g_malloc(size_t bytes);
 /* NU_MALLOC: the same, with its home at `node` (taken modulo the number of nodes). */
 extern void *comem_nu_malloc(size_t bytes, int node);
@@ -139,7 +144,8 @@ extern void comem_g_free(void *pointer);
 /* CLOCK: microseconds since an arbitrary moment of the job, the same on all nodes of one host. */
 extern uint64_t comem_clock_us(void);
 
-/* ---- the program's globals ---------------------------------------------------------------------------------------- */
+/* ---- the program's globals
+ * ---------------------------------------------------------------------------------------- */
 
 /* Set by the linker script comem_globals.ld, which comem-cc applies: the .data, .bss and COMMON of the program's own
  * objects, page-aligned at both ends. Weak: without the script they are null, and globals stay what they were when the

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * comem_splash4.h: the atomic macros of SPLASH-4, for C and C++: what parmacs.m4 makes of LOAD, STORE, CAS, FETCH_ADD, FETCH_SUB
- * and FETCH_ADD_DOUBLE. comem_parmacs.h includes it.
+ * comem_splash4.h: the atomic macros of SPLASH-4, for C and C++: what parmacs.m4 makes of LOAD, STORE, CAS, FETCH_ADD,
+ * FETCH_SUB and FETCH_ADD_DOUBLE. comem_parmacs.h includes it.
  *
- * The variable is an integer, a pointer or a floating-point number of 1, 2, 4 or 8 bytes in shared memory. On one node, and
- * under the engine `msi`, the processor's own atomics are used. Under `hlrc` and `scope` each variable has a lock, named by its
- * address, that every one of these macros holds: an access is as dear as a LOCK and an UNLOCK. Either way they are
- * sequentially consistent, as SPLASH-4's own are: who sees by LOAD what another has stored sees all that was written before it.
+ * The variable is an integer, a pointer or a floating-point number of 1, 2, 4 or 8 bytes in shared memory. On one node,
+ * and under the engine `msi`, the processor's own atomics are used. Under `hlrc` and `scope` each variable has a lock,
+ * named by its address, that every one of these macros holds: an access is as dear as a LOCK and an UNLOCK. Either way
+ * they are sequentially consistent, as SPLASH-4's own are: who sees by LOAD what another has stored sees all that was
+ * written before it.
  *
  * A variable that each node has for itself is an error in a job of several nodes, once there are workers.
  */
@@ -50,8 +51,8 @@ template <class Type, class Value> inline void comem_splash4_store(Type &variabl
 template <class Type, class Value>
 inline int comem_splash4_cas(Type &variable, typename comem_splash4_plain_<Type>::type &expected, Value given) {
     typename comem_splash4_plain_<Type>::type value = given;
-    return comem_splash4_cas_(const_cast<void *>(static_cast<const volatile void *>(&variable)), sizeof value, &expected,
-                              &value);
+    return comem_splash4_cas_(const_cast<void *>(static_cast<const volatile void *>(&variable)), sizeof value,
+                              &expected, &value);
 }
 template <class Type> inline uint64_t comem_splash4_add_(Type &variable, uint64_t value, const char *macro_name) {
     (void)sizeof(variable & 1); /* integers only */

@@ -4,10 +4,10 @@
  *
  *     cc -Iinclude/compat program.c -lcomem && comem run -n 4 ./a.out
  *
- * Written from the manual of JIAJIA 2.1 (section 4) and the interface of its successor. All hosts run main(); a *host* is
- * a node of Comem, with one thread. Consistency is JIAJIA's, scope consistency, unless the job chooses another engine
- * (`comem run --engine hlrc`). There are no limits on locks, hosts and memory but Comem's own, and sizes are size_t.
- * docs/jiajia.md lists what is supported and what differs.
+ * Written from the manual of JIAJIA 2.1 (section 4) and the interface of its successor. All hosts run main(); a *host*
+ * is a node of Comem, with one thread. Consistency is JIAJIA's, scope consistency, unless the job chooses another
+ * engine (`comem run --engine hlrc`). There are no limits on locks, hosts and memory but Comem's own, and sizes are
+ * size_t. docs/jiajia.md lists what is supported and what differs.
  *
  * Errors. What goes wrong prints one sentence and ends the job; so results need no check.
  */
@@ -26,8 +26,8 @@ extern "C" {
 
 /* ---- the job ------------------------------------------------------------------------------------------------- */
 
-/* This host, counted from 0, and how many there are; set by jia_init(). Each file of the program has them, and the linker
- * makes them one. */
+/* This host, counted from 0, and how many there are; set by jia_init(). Each file of the program has them, and the
+ * linker makes them one. */
 __attribute__((weak)) int jiapid;
 __attribute__((weak)) int jiahosts;
 /* The next lock that LOCKINIT and ALOCKINIT give out. */
@@ -37,8 +37,9 @@ extern void comem_jia_init_(int *pid, int *hosts);
 extern void comem_jia_arguments_(int argc, char **argv);
 extern void comem_program_error_(const char *message) __attribute__((noreturn));
 
-/* Joins the job: first of all calls. Collective, like jia_exit(). Every host gets host 0's arguments, as in JIAJIA, where host 0
- * starts the others; argv[0] stays, and argc has to be the same. Comem takes nothing from the command line. */
+/* Joins the job: first of all calls. Collective, like jia_exit(). Every host gets host 0's arguments, as in JIAJIA,
+ * where host 0 starts the others; argv[0] stays, and argc has to be the same. Comem takes nothing from the command
+ * line. */
 static __inline__ void jia_init(int argc, char **argv) {
     comem_jia_init_(&jiapid, &jiahosts);
     comem_jia_arguments_(argc, argv);
@@ -98,15 +99,16 @@ extern void jia_unlock(int lock);
 extern void jia_barrier(void);
 /* Waits for all hosts, and says nothing about memory. */
 extern void jia_wait(void);
-/* Condition variables, 0 to 1048575: jia_waitcv() returns once the variable is set, and so does every later one until it is
- * reset. */
+/* Condition variables, 0 to 1048575: jia_waitcv() returns once the variable is set, and so does every later one until
+ * it is reset. */
 extern void jia_setcv(int cv);
 extern void jia_resetcv(int cv);
 extern void jia_waitcv(int cv);
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 
-/* Sends to a host, which need not wait for it yet. From one host to another, messages arrive in the order of sending. */
+/* Sends to a host, which need not wait for it yet. From one host to another, messages arrive in the order of
+ * sending. */
 extern void jia_send(char *buffer, int length, int to, int tag);
 /* Waits for a message from a host (-1: any) with a tag (-1: any), and gives its length, at most `length`. */
 extern int jia_recv(char *buffer, int length, int from, int tag);
@@ -127,10 +129,11 @@ extern void jia_reduce(char *send, char *receive, int count, int operation, int 
 #define MSG_PROC_ALL (-1)
 #define MSG_TAG_ALL (-1)
 
-/* ---- dividing work, time, techniques ------------------------------------------------------------------------------ */
+/* ---- dividing work, time, techniques
+ * ------------------------------------------------------------------------------ */
 
-/* Divides the steps *begin to *end of a loop, both included, and gives this host's: equal parts, the last host's the longest;
- * after jia_config(LOADBAL, ON), in proportion to the power that jia_loadcheck() has found. */
+/* Divides the steps *begin to *end of a loop, both included, and gives this host's: equal parts, the last host's the
+ * longest; after jia_config(LOADBAL, ON), in proportion to the power that jia_loadcheck() has found. */
 extern void jia_divtask(int *begin, int *end);
 /* Rates each host by the time it has computed since the last call. Called by all hosts. */
 extern void jia_loadcheck(void);
@@ -164,10 +167,11 @@ extern unsigned int jia_stopstat(void);
 }
 #endif
 
-/* ---- the ANL macros ------------------------------------------------------------------------------------------------- */
+/* ---- the ANL macros
+ * ------------------------------------------------------------------------------------------------- */
 
-/* As JIAJIA has them: programs write them with and without a semicolon. Every host runs all of main(), so that what creates
- * processes is empty; so are pauses and self-scheduled loops, which JIAJIA never had. */
+/* As JIAJIA has them: programs write them with and without a semicolon. Every host runs all of main(), so that what
+ * creates processes is empty; so are pauses and self-scheduled loops, which JIAJIA never had. */
 #ifndef COMEM_JIA_NO_ANL
 
 #define LOCKDEC(lock) int lock;

@@ -1,25 +1,26 @@
 __gnu__(divert(-1)m4_divert(-1))
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# parmacs.m4: the PARMACS macros on Comem, for GNU m4 (also as m4 -Ulen -Uindex, and as m4 -P, whose builtins begin with m4_).
+# parmacs.m4: the PARMACS macros on Comem, for GNU m4 (also as m4 -Ulen -Uindex, and as m4 -P, whose builtins begin with
+# m4_).
 #
 #     m4 $(comem config --parmacs) program.c.in >program.c
 #     comem-cc -O2 -o program program.c -lm
 #     comem run -n 4 ./program -p4
 #
-# Every macro becomes a call of comem_parmacs.h. Locks, barriers, condition variables and pauses are named by the address
-# of what the ...DEC macro declares. That memory is never read or written, so it may lie anywhere, also by the thousand in
-# one page of shared memory. MAIN_ENV defines a function, and its entry in the table of constructors: nothing of
-# Comem lands among the program's globals. docs/parmacs.md explains each macro and the process model.
+# Every macro becomes a call of comem_parmacs.h. Locks, barriers, condition variables and pauses are named by the
+# address of what the ...DEC macro declares. That memory is never read or written, so it may lie anywhere, also by the
+# thousand in one page of shared memory. MAIN_ENV defines a function, and its entry in the table of constructors:
+# nothing of Comem lands among the program's globals. docs/parmacs.md explains each macro and the process model.
 #
-# A macro that is a statement gives a block, which stands with or without a semicolon. A macro that takes arguments, but is
-# written without parentheses, stays the word that it is, as m4's own do: BARRIER in a comment, or as an enumerator, is
-# left alone. MAIN_INITENV and the markers at the end need no arguments, and no parentheses. What names a lock, a barrier and
-# so on is evaluated once, also where nothing is done with it: it may count.
+# A macro that is a statement gives a block, which stands with or without a semicolon. A macro that takes arguments, but
+# is written without parentheses, stays the word that it is, as m4's own do: BARRIER in a comment, or as an enumerator,
+# is left alone. MAIN_INITENV and the markers at the end need no arguments, and no parentheses. What names a lock, a
+# barrier and so on is evaluated once, also where nothing is done with it: it may count.
 
-# The first line ends output whatever the builtins are called: __gnu__ is defined in both cases, as nothing, and what is no
-# macro among its arguments vanishes with it. Without -P the next lines give the builtins their names with m4_; with -P they are
-# text, which nobody sees.
+# The first line ends output whatever the builtins are called: __gnu__ is defined in both cases, as nothing, and what is
+# no macro among its arguments vanishes with it. Without -P the next lines give the builtins their names with m4_; with
+# -P they are text, which nobody sees.
 define(`m4_define', defn(`define'))
 define(`m4_defn', defn(`defn'))
 define(`m4_undefine', defn(`undefine'))
@@ -39,8 +40,8 @@ m4_define(`comem_only_evaluated_', `{ (void)&($1); }')
 # ---- the program ---------------------------------------------------------------------------------------------------
 #
 # MAIN_ENV stands in the source file with main() and makes each process of the program a node; EXTERN_ENV stands in the
-# others. Both include the headers, and define the page size, that programs have come to expect of them. A program that declares
-# malloc and its like itself asks for no <stdlib.h>: -DCOMEM_NO_STDLIB for m4 or for the compiler.
+# others. Both include the headers, and define the page size, that programs have come to expect of them. A program that
+# declares malloc and its like itself asks for no <stdlib.h>: -DCOMEM_NO_STDLIB for m4 or for the compiler.
 
 m4_define(`comem_stdlib_', m4_ifdef(`COMEM_NO_STDLIB', ``m4_dnl'', ``#ifndef COMEM_NO_STDLIB
 #include <stdlib.h>
@@ -68,8 +69,9 @@ m4_define(`MAIN_END', `{ comem_process_end_(0); }')
 
 # ---- workers -------------------------------------------------------------------------------------------------------
 #
-# CREATE(f) starts f once; CREATE(f, n) starts it n - 1 times and runs it here too; CREATE_WITH_ARG(f, a) starts f(a) once.
-# WAIT_FOR_END(n) waits for them. GET_PID numbers the workers, and main if it asks, from 0 in the order in which they ask.
+# CREATE(f) starts f once; CREATE(f, n) starts it n - 1 times and runs it here too; CREATE_WITH_ARG(f, a) starts f(a)
+# once. WAIT_FOR_END(n) waits for them. GET_PID numbers the workers, and main if it asks, from 0 in the order in which
+# they ask.
 
 m4_define(`CREATE', `m4_ifelse($#, 0, ``CREATE'', $#, 1, `{ comem_create_worker((void (*)(void))($1)); }',
     `{ comem_create_workers((void (*)(void))($1), (int)($2)); }')')
@@ -84,8 +86,8 @@ m4_define(`SET_HOME', `m4_ifelse($#, 0, ``SET_HOME'', `{ ; }')')
 
 # ---- memory --------------------------------------------------------------------------------------------------------
 #
-# The second argument is a node: the home of the memory. G_MALLOC ends an assignment and brings its semicolon along, since
-# programs leave it out; G_MALLOC_F is for use within an expression.
+# The second argument is a node: the home of the memory. G_MALLOC ends an assignment and brings its semicolon along,
+# since programs leave it out; G_MALLOC_F is for use within an expression.
 
 m4_define(`G_MALLOC_F', `m4_ifelse($#, 0, ``G_MALLOC_F'', $#, 1, `comem_g_malloc((size_t)($1))',
     `comem_nu_malloc((size_t)($1), (int)($2))')')
@@ -98,7 +100,8 @@ m4_define(`NU_FREE', `m4_ifelse($#, 0, ``NU_FREE'', `G_FREE($@)')')
 # ---- locks ---------------------------------------------------------------------------------------------------------
 #
 # ALOCKDEC declares an array of locks, of which AGETL(array, i) is one. LAZY_LOCK and RC_UNLOCK are Brazos's two extra
-# primitives: an acquire and a release that order all writes, not only those made under this lock, under scope consistency too.
+# primitives: an acquire and a release that order all writes, not only those made under this lock, under scope
+# consistency too.
 
 m4_define(`LOCKDEC', `m4_ifelse($#, 0, ``LOCKDEC'', `comem_word_($1);')')
 m4_define(`LOCKINIT', `m4_ifelse($#, 0, ``LOCKINIT'', `comem_only_evaluated_($1)')')
@@ -141,8 +144,8 @@ m4_define(`CONDVARBCAST', `m4_ifelse($#, 0, ``CONDVARBCAST'', `{ comem_parmacs_c
 
 # ---- pauses --------------------------------------------------------------------------------------------------------
 #
-# A pause counts, from zero: at first, and after PAUSEINIT. SETPAUSE adds one; WAITPAUSE waits until the count is not zero and leaves
-# it so; CLEARPAUSE takes one away if there is one. EVENT and PAUSE wait and take one in the same step.
+# A pause counts, from zero: at first, and after PAUSEINIT. SETPAUSE adds one; WAITPAUSE waits until the count is not
+# zero and leaves it so; CLEARPAUSE takes one away if there is one. EVENT and PAUSE wait and take one in the same step.
 
 m4_define(`PAUSEDEC', `m4_ifelse($#, 0, ``PAUSEDEC'', `comem_word_($1);')')
 m4_define(`PAUSEINIT', `m4_ifelse($#, 0, ``PAUSEINIT'', `{ comem_pause_init(comem_name_($1)); }')')
@@ -167,9 +170,9 @@ m4_define(`NU_GETSUB', `m4_ifelse($#, 0, ``NU_GETSUB'', `GETSUB($@)')')
 
 # ---- atomics -------------------------------------------------------------------------------------------------------
 #
-# SPLASH-4's: LOAD, STORE, CAS(variable, expected, new), FETCH_ADD, FETCH_SUB, and FETCH_ADD_DOUBLE(pointer, value). The last
-# three bring their semicolon along, as there. comem_splash4.h says how they are atomic for all nodes. SPLASH-4's ABARDEF and
-# BAREXTERN declare what its own barrier counts with: BARRIER needs nothing of it.
+# SPLASH-4's: LOAD, STORE, CAS(variable, expected, new), FETCH_ADD, FETCH_SUB, and FETCH_ADD_DOUBLE(pointer, value). The
+# last three bring their semicolon along, as there. comem_splash4.h says how they are atomic for all nodes. SPLASH-4's
+# ABARDEF and BAREXTERN declare what its own barrier counts with: BARRIER needs nothing of it.
 
 m4_define(`LOAD', `m4_ifelse($#, 0, ``LOAD'', `comem_splash4_load($1)')')
 m4_define(`STORE', `m4_ifelse($#, 0, ``STORE'', `comem_splash4_store($1, $2)')')

@@ -4,12 +4,12 @@
  *
  *     cc -Iinclude/compat program.c -lcomem && comem run -n 4 ./a.out 4
  *
- * Quarks is the system of the University of Utah (J. B. Carter, D. Khandekar, L. Kamb, "Distributed Shared Memory: Where We
- * Are and Where We Should Be Headed", HotOS-V, 1995; M. Swanson, L. Stoller, J. Carter, "Making Distributed Shared Memory
- * Simple, Yet Efficient", HIPS 1998). Taken as its interface is what its own programs call. The master, node 1, runs main();
- * on the other nodes Qk_initialize() does not return: they wait there, and run the functions that the master forks. A
- * node is a node of Comem, with one thread. Memory is that of release consistency, by the engine `hlrc`.
- * docs/quarks.md lists what is supported and what differs.
+ * Quarks is the system of the University of Utah (J. B. Carter, D. Khandekar, L. Kamb, "Distributed Shared Memory:
+ * Where We Are and Where We Should Be Headed", HotOS-V, 1995; M. Swanson, L. Stoller, J. Carter, "Making Distributed
+ * Shared Memory Simple, Yet Efficient", HIPS 1998). Taken as its interface is what its own programs call. The master,
+ * node 1, runs main(); on the other nodes Qk_initialize() does not return: they wait there, and run the functions that
+ * the master forks. A node is a node of Comem, with one thread. Memory is that of release consistency, by the engine
+ * `hlrc`. docs/quarks.md lists what is supported and what differs.
  *
  * Errors. What goes wrong prints one sentence and ends the job; so results need no check, where nothing else is said.
  */
@@ -38,8 +38,8 @@ __attribute__((weak)) int Qkchild;
 
 extern void comem_quarks_init_(Id *node, int *nodes, int *master, int *child);
 
-/* Joins the job: first of all calls. On the master it returns. On the other nodes it runs what is forked, and ends the process
- * when the master shuts down. The hosts are those of `comem run`, and the file of hosts is not read. */
+/* Joins the job: first of all calls. On the master it returns. On the other nodes it runs what is forked, and ends the
+ * process when the master shuts down. The hosts are those of `comem run`, and the file of hosts is not read. */
 static __inline__ void Qk_init(int argc, char **argv, const char *hosts) {
     (void)argc;
     (void)argv;
@@ -52,9 +52,9 @@ static __inline__ void Qk_init(int argc, char **argv, const char *hosts) {
  * `terminate` is not 0. On another node it does nothing. */
 extern void Qk_shutdown(int terminate);
 
-/* On the master: runs a function without arguments on the next node that has none, 2, 3 and so on, and gives its number.
- * The node sees everything that was written until now, and finds the regions that the master has created in the same global
- * variables. */
+/* On the master: runs a function without arguments on the next node that has none, 2, 3 and so on, and gives its
+ * number. The node sees everything that was written until now, and finds the regions that the master has created in the
+ * same global variables. */
 extern int Qk_fork(void *function);
 /* On the master: waits until the forked functions have returned, and sees what they wrote. */
 extern void Qk_wait_for_threads(void);

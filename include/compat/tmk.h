@@ -4,10 +4,11 @@
  *
  *     cc -Iinclude/compat program.c -lcomem && comem run -n 4 ./a.out
  *
- * Written from C. Amza and others, "TreadMarks: Shared Memory Computing on Networks of Workstations" (IEEE Computer 29(2),
- * 1996, section 2), and from what programs call. All processes run main(); a process is a node of Comem, with one thread.
- * Consistency is TreadMarks', lazy release consistency, by the engine `hlrc`. There are no limits on locks, barriers,
- * processes and memory but Comem's own, and sizes are size_t. docs/treadmarks.md lists what is supported and what differs.
+ * Written from C. Amza and others, "TreadMarks: Shared Memory Computing on Networks of Workstations" (IEEE Computer
+ * 29(2), 1996, section 2), and from what programs call. All processes run main(); a process is a node of Comem, with
+ * one thread. Consistency is TreadMarks', lazy release consistency, by the engine `hlrc`. There are no limits on locks,
+ * barriers, processes and memory but Comem's own, and sizes are size_t. docs/treadmarks.md lists what is supported and
+ * what differs.
  *
  * Errors. What goes wrong prints one sentence and ends the job; so results need no check.
  */
@@ -24,8 +25,8 @@
 extern "C" {
 #endif
 
-/* This process, counted from 0, and how many there are; set by Tmk_startup(). Each file of the program has them, and the
- * linker makes them one. */
+/* This process, counted from 0, and how many there are; set by Tmk_startup(). Each file of the program has them, and
+ * the linker makes them one. */
 __attribute__((weak)) unsigned Tmk_proc_id;
 __attribute__((weak)) unsigned Tmk_nprocs;
 
@@ -74,8 +75,8 @@ extern void *Tmk_sbrk(size_t size);
 /* Gives memory back, from any process. */
 extern void Tmk_free(void *pointer);
 
-/* Copies the value that a global or static variable has now, such as a pointer to shared memory, to the same variable of
- * all other processes. A process finds it there once it has synchronised with this one: after the next barrier, or
+/* Copies the value that a global or static variable has now, such as a pointer to shared memory, to the same variable
+ * of all other processes. A process finds it there once it has synchronised with this one: after the next barrier, or
  * after it has acquired a lock that this one has released since. */
 extern void Tmk_distribute(const void *variable, int size);
 

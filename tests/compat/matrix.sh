@@ -54,7 +54,8 @@ everywhere() {
             done
         done
     done
-    [ "$wrong" = 0 ] && passed "$name${*:+ $*} on ${NODES:-1 2 3 4} nodes, each engine, with faults and over shared memory"
+    [ "$wrong" = 0 ] &&
+        passed "$name${*:+ $*} on ${NODES:-1 2 3 4} nodes, each engine, with faults and over shared memory"
 }
 
 # over_each_backbone NAME: the program says `ok` on three nodes, over shared memory and over a good network.

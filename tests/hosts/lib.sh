@@ -98,7 +98,8 @@ enter_namespaces() {
         return
     fi
     for tool in ip unshare nsenter setpriv timeout; do
-        command -v "$tool" >/dev/null || cannot_test "$name: there is no \`$tool\` (Debian: iproute2, util-linux, coreutils)"
+        command -v "$tool" >/dev/null ||
+            cannot_test "$name: there is no \`$tool\` (Debian: iproute2, util-linux, coreutils)"
     done
     unshare=$(namespace_flags) || cannot_test "$name: network namespaces cannot be made here; run it as root"
     work=$(mktemp -d "${TMPDIR:-/tmp}/comem-$name.XXXXXX")
@@ -154,7 +155,8 @@ processes() {
     local space one
     space=$(readlink "/proc/${anchor[$1]}/ns/pid")
     for one in /proc/[0-9]*; do
-        if [ "$(readlink "$one/ns/pid" 2>/dev/null)" = "$space" ] && [ -n "$(tr -d '\0' <"$one/cmdline" 2>/dev/null)" ]; then
+        if [ "$(readlink "$one/ns/pid" 2>/dev/null)" = "$space" ] &&
+            [ -n "$(tr -d '\0' <"$one/cmdline" 2>/dev/null)" ]; then
             echo "${one#/proc/} $(tr '\0' ' ' <"$one/cmdline" 2>/dev/null)"
         fi
     done

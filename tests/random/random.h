@@ -21,7 +21,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { REGIONS_MAX = 10, ARRAYS_MAX = 4, THREADS_MAX = 24, LOCKS_MAX = 8, BLOCKS = 8, PAGE = 4096, WORD = 8, NEVER = INT_MAX };
+enum { REGIONS_MAX = 10, ARRAYS_MAX = 4, THREADS_MAX = 24, LOCKS_MAX = 8 };
+enum { BLOCKS = 8, PAGE = 4096, WORD = 8, NEVER = INT_MAX };
 
 enum engine { HLRC, SCOPE, MSI, LRC, ENGINES };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * parmacs.h: what the workloads in PARMACS form take from the C ones: command lines, random numbers, the clock. No call of
- * comem.h is among it: the programs share memory through the macros alone.
+ * parmacs.h: what the workloads in PARMACS form take from the C ones: command lines, random numbers, the clock. No call
+ * of comem.h is among it: the programs share memory through the macros alone.
  */
 #ifndef WORKLOADS_PARMACS_H
 #define WORKLOADS_PARMACS_H

@@ -134,7 +134,8 @@ pub fn explain(sizes: &[Size], cores: usize) -> String {
         Some((from, best)) if best.best().is_some() => {
             let (nodes, speed_up) = best.best().unwrap_or_default();
             format!(
-                "From {0} × {0} on nodes are faster; {nodes} nodes gain most, {speed_up:.2} times the speed of one process, on {1} × {1}.",
+                "From {0} × {0} on nodes are faster; {nodes} nodes gain most, {speed_up:.2} times the speed of one \
+                 process, on {1} × {1}.",
                 from.side, best.side
             )
         }

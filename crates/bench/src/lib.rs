@@ -8,7 +8,7 @@
 //! | [`sea`] | the command line and the output line of the workload `sea` |
 //! | [`field`] | the temperature fields that `sea` dumps, and how two of them differ |
 //! | [`paint`], [`font`] | a temperature field as a picture |
-//! | [`crossover`], [`curve`] | from which size on several nodes are faster than one process, as a table and as a picture |
+//! | [`crossover`], [`curve`] | from which size on several nodes are faster than one process: table and picture |
 //! | [`table`], [`svg`] | the demonstration's table, for a terminal and as a picture |
 //! | [`dszoom`] | the tables and figures of the DSZOOM paper |
 //! | [`sample`] | medians and ratios |

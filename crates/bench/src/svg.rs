@@ -29,18 +29,23 @@ const CHECK: f64 = 996.0;
 const BAR: f64 = 14.0;
 
 const STYLE: &str = "\
-text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;font-size:14px;fill:#1f2328;font-variant-numeric:tabular-nums}
+text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;font-size:14px;fill:#1f2328;
+font-variant-numeric:tabular-nums}
 .paper{fill:#fff;stroke:#d1d5da}.band{fill:#f5f7f9}.rule{stroke:#c4cad1}.title{font-size:19px;font-weight:600}
-.soft{fill:#59636e;font-size:12.5px}.head{fill:#59636e;font-size:12.5px;font-weight:600}.right{text-anchor:end}.middle{text-anchor:middle}
+.soft{fill:#59636e;font-size:12.5px}.head{fill:#59636e;font-size:12.5px;font-weight:600}
+.right{text-anchor:end}.middle{text-anchor:middle}
 .engine{font-weight:600}.good{fill:#1a7f37}.bad{fill:#cf222e;font-weight:600}.off{fill:#9a6700}
 .speed{fill:#3b7dd8}.one{stroke:#59636e;stroke-dasharray:3 3}
 .compute{fill:#3b7dd8}.protocol{fill:#8ec5f4}.fetch{fill:#e8833a}.lock{fill:#a05195}.barrier{fill:#d9b23d}
 .grid{stroke:#e3e7eb}.loses{fill:#f3f0ec}.curve{fill:none;stroke-width:2.5}.dot{stroke:none}.label{font-weight:600}
-.k0{stroke:#3b7dd8;fill:#3b7dd8}.k1{stroke:#e8833a;fill:#e8833a}.k2{stroke:#a05195;fill:#a05195}.k3{stroke:#2a9d6f;fill:#2a9d6f}
-.k4{fill:#d9b23d}.k5{fill:#6b7a89}.k6{fill:#cf4a5a}.k7{fill:#8ec5f4}rect.k0,rect.k1,rect.k2,rect.k3{stroke:none}.small{font-size:9.5px;fill:#59636e}
+.k0{stroke:#3b7dd8;fill:#3b7dd8}.k1{stroke:#e8833a;fill:#e8833a}.k2{stroke:#a05195;fill:#a05195}
+.k3{stroke:#2a9d6f;fill:#2a9d6f}
+.k4{fill:#d9b23d}.k5{fill:#6b7a89}.k6{fill:#cf4a5a}.k7{fill:#8ec5f4}rect.k0,rect.k1,rect.k2,rect.k3{stroke:none}
+.small{font-size:9.5px;fill:#59636e}
 .curve.k0,.curve.k1,.curve.k2,.curve.k3{fill:none}.t0{fill:#2a65b5}.t1{fill:#b85c16}.t2{fill:#86407b}.t3{fill:#1f7a56}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.paper{fill:#0d1117;stroke:#30363d}.band{fill:#161b22}
-.rule{stroke:#3d444d}.soft,.head{fill:#9198a1}.good{fill:#3fb950}.bad{fill:#ff7b72}.off{fill:#d29922}.one{stroke:#9198a1}
+.rule{stroke:#3d444d}.soft,.head{fill:#9198a1}.good{fill:#3fb950}.bad{fill:#ff7b72}
+.off{fill:#d29922}.one{stroke:#9198a1}
 .grid{stroke:#21262d}.loses{fill:#161b22}.t0{fill:#79b0f5}.t1{fill:#f0a56b}.t2{fill:#d39acb}.t3{fill:#5cc79a}
 .speed,.compute{fill:#4b8fe8}.protocol{fill:#345f8f}.fetch{fill:#e8833a}.lock{fill:#b86bad}.barrier{fill:#c9a42f}}";
 
@@ -70,8 +75,8 @@ impl Sheet {
     /// A sheet with its background, a title and a line below it.
     pub(crate) fn new(width: usize, height: usize, title: &str, below: &str) -> Sheet {
         let mut sheet = Sheet(format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
-             role=\"img\" aria-label=\"{}\">\n<style>{STYLE}</style>\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">\n<style>{STYLE}</style>\n\
              <rect x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"10\" class=\"paper\"/>\n",
             escape(title),
             width - 1,
@@ -90,10 +95,8 @@ impl Sheet {
     /// A rectangle; `hint` is shown when a pointer rests on it.
     pub(crate) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str, hint: &str) {
         let hint = escape(hint);
-        let _ = writeln!(
-            self.0,
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" class="{class}"><title>{hint}</title></rect>"#
-        );
+        let _ = write!(self.0, r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" "#);
+        let _ = writeln!(self.0, r#"class="{class}"><title>{hint}</title></rect>"#);
     }
 
     /// A straight line.

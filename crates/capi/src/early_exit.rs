@@ -39,8 +39,9 @@ extern "C" fn judge() {
         return;
     }
     flush_fortran();
-    let what = "the program ended with status 0 before comem_finish(): what other nodes or threads still had to do may be \
-                left undone; call comem_finish() first (before Fortran's stop, too), or jia_exit, Tmk_exit, Qk_shutdown";
+    let what = "the program ended with status 0 before comem_finish(): what other nodes or threads still had to do \
+                may be left undone; call comem_finish() first (before Fortran's stop, too), or jia_exit, Tmk_exit, \
+                Qk_shutdown";
     let sentence = format!("comem: {}: {what}", job::name());
     end(comem_rt::error::exit::USAGE, &CString::new(sentence).unwrap_or_default());
 }

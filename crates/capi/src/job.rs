@@ -27,7 +27,8 @@ pub fn job() -> Outcome<&'static Comem> {
 
 #[cold]
 fn called_in_a_child() -> Failure {
-    let what = "a process made by fork called Comem, whose job it has no part in; let its parent do that, or start it as a node of its own";
+    let what = "a process made by fork called Comem, whose job it has no part in; let its parent do that, or start it \
+                as a node of its own";
     Failure::new(Code::Misuse, what)
 }
 
@@ -42,7 +43,8 @@ fn joined() -> Outcome<&'static Comem> {
         None if let Some(failure) = failed_before() => Err(failure),
         None => Err(Failure::new(
             Code::NotStarted,
-            "Comem was called before comem_start(), or what starts it in its place (jia_init, Tmk_startup, MAIN_INITENV); start first",
+            "Comem was called before comem_start(), or what starts it in its place (jia_init, Tmk_startup, \
+             MAIN_INITENV); start first",
         )),
     }
 }
@@ -107,7 +109,8 @@ fn begin(start: impl FnOnce() -> comem_rt::Result<Comem>) -> Outcome<&'static Co
     if STARTING.swap(true, Ordering::AcqRel) {
         return Err(failed_before().unwrap_or_else(|| Failure::new(
             Code::Misuse,
-            "this process has joined its job already; call comem_start(), or what starts it in its place (jia_init, Tmk_startup, MAIN_INITENV), once",
+            "this process has joined its job already; call comem_start(), or what starts it in its place (jia_init, \
+             Tmk_startup, MAIN_INITENV), once",
         )));
     }
     if std::env::var_os(comem_rt::control::var::CONTROL_FD).is_some() {

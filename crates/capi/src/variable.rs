@@ -47,8 +47,8 @@ pub fn alone<R>(
         None if process::is_before_workers() => return Ok(access(address).0),
         None => {
             let what = format!(
-                "{macro_name} was given a variable at {address:?}, which each node has for itself; let it stand in memory of G_MALLOC, or \
-                 run with --globals share if it is a global variable"
+                "{macro_name} was given a variable at {address:?}, which each node has for itself; let it stand in \
+                 memory of G_MALLOC, or run with --globals share if it is a global variable"
             );
             return Err(Failure::new(Code::Argument, what));
         }

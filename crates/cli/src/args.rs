@@ -235,7 +235,13 @@ pub struct NodeArgs {
     #[arg(long, env = "COMEM_CHECK_POINTERS", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub check_pointers: bool,
     /// Say what was chosen
-    #[arg(short = 'v', long, env = "COMEM_VERBOSE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(
+        short = 'v',
+        long,
+        env = "COMEM_VERBOSE",
+        value_parser = BoolishValueParser::new(),
+        action = ArgAction::SetTrue
+    )]
     pub verbose: bool,
 }
 
@@ -395,7 +401,13 @@ pub struct ServeArgs {
     #[arg(long, env = "COMEM_IFACE", value_name = "NAME|CIDR", conflicts_with = "bind")]
     pub iface: Option<String>,
     /// Say what is started and what is dropped
-    #[arg(short = 'v', long, env = "COMEM_VERBOSE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(
+        short = 'v',
+        long,
+        env = "COMEM_VERBOSE",
+        value_parser = BoolishValueParser::new(),
+        action = ArgAction::SetTrue
+    )]
     pub verbose: bool,
 }
 

@@ -25,8 +25,9 @@ use std::process::Command;
 const NO_LINKING: [&str; 11] =
     ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "-r", "-shared", "--shared", "--version", "--help"];
 /// Flags whose value is the next word, and no input.
-const WITH_VALUE: &str = "-o -I -L -l -D -U -T -u -z -e -A -J -B -MF -MT -MQ -include -imacros -isystem -idirafter -iquote --param \
-     -isysroot -iprefix -iwithprefix -iwithprefixbefore -target -mllvm -Xclang -Xlinker -Xassembler -Xpreprocessor";
+const WITH_VALUE: &str = "-o -I -L -l -D -U -T -u -z -e -A -J -B -MF -MT -MQ -include -imacros -isystem -idirafter \
+                          -iquote --param -isysroot -iprefix -iwithprefix -iwithprefixbefore -target -mllvm -Xclang \
+                          -Xlinker -Xassembler -Xpreprocessor";
 /// What headers are called. Alone they are compiled for later use.
 const HEADERS: [&str; 9] = ["h", "hh", "H", "hp", "hxx", "hpp", "HPP", "h++", "tcc"];
 /// Files of arguments may name others; so deep is looked.

@@ -5,7 +5,7 @@
 //! | event | what follows |
 //! |---|---|
 //! | node zero says where it is | all others are told |
-//! | a node begins its second program, as a script does | it gets a job of its own, in which all nodes' second programs meet |
+//! | a node begins its second program, as a script does | a job of its own, where all nodes' second programs meet |
 //! | a node has two programs at once | one sentence; the job ends |
 //! | a node ends well | nothing, unless it left in the middle of the job, or never came: then the others are told |
 //! | a node ends badly, or a host is lost | one sentence; the others are told; after a second they are ended |
@@ -553,8 +553,8 @@ impl<'a> Running<'a> {
         if joined {
             self.tell_others(
                 node,
-                "left before the end of the job, with status 0 (a program that ends regularly calls comem_finish(), jia_exit, Tmk_exit, \
-                 Qk_shutdown or MAIN_END, in Python comem.finish() first)",
+                "left before the end of the job, with status 0 (a program that ends regularly calls comem_finish(), \
+                 jia_exit, Tmk_exit, Qk_shutdown or MAIN_END, in Python comem.finish() first)",
             );
         } else if !std::mem::replace(&mut self.one_never_came, true) {
             self.tell_others(node, "ended before the job had begun, with status 0");

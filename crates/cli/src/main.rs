@@ -181,7 +181,8 @@ fn list(ask: &AskArgs) -> Outcome<i32> {
     let asked = daemons(ask, &caller)?;
     if asked.is_empty() {
         say(format_args!(
-            "comem: no daemon answers a broadcast to UDP port {}; name the host of one that listens at one address (--bind, --iface) with --host",
+            "comem: no daemon answers a broadcast to UDP port {}; name the host of one that listens at one address \
+             (--bind, --iface) with --host",
             ask.port
         ));
         return Ok(exit::UNREACHABLE);

@@ -9,11 +9,15 @@ use std::path::Path;
 pub const COLOURS: usize = 8;
 
 const STYLE: &str = "\
-text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;font-size:13px;fill:#1f2328;font-variant-numeric:tabular-nums}
+text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;font-size:13px;fill:#1f2328;
+font-variant-numeric:tabular-nums}
 .paper{fill:#fff;stroke:#d1d5da}.rule{stroke:#8b949e}.grid{stroke:#dde1e6}.title{font-size:18px;font-weight:600}
 .soft{fill:#59636e;font-size:12px}.right{text-anchor:end}.middle{text-anchor:middle}
-.c0{fill:#3b7dd8;stroke:#3b7dd8}.c1{fill:#e8833a;stroke:#e8833a}.c2{fill:#a05195;stroke:#a05195}.c3{fill:#d9b23d;stroke:#d9b23d}
-.c4{fill:#8ec5f4;stroke:#8ec5f4}.c5{fill:#6b7a89;stroke:#6b7a89}.c6{fill:#2a9d6f;stroke:#2a9d6f}.c7{fill:#cf4a5a;stroke:#cf4a5a}.idle{fill:#e4e7eb}
+.c0{fill:#3b7dd8;stroke:#3b7dd8}.c1{fill:#e8833a;stroke:#e8833a}.c2{fill:#a05195;stroke:#a05195}
+.c3{fill:#d9b23d;stroke:#d9b23d}
+.c4{fill:#8ec5f4;stroke:#8ec5f4}.c5{fill:#6b7a89;stroke:#6b7a89}.c6{fill:#2a9d6f;stroke:#2a9d6f}
+.c7{fill:#cf4a5a;stroke:#cf4a5a}
+.idle{fill:#e4e7eb}
 rect{stroke-width:0}polyline{stroke-width:2}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.paper{fill:#0d1117;stroke:#30363d}.grid{stroke:#252c35}
 .soft{fill:#9198a1}.c4{fill:#345f8f;stroke:#345f8f}.idle{fill:#20262e}}";
@@ -49,9 +53,11 @@ impl Sheet {
     /// An empty sheet.
     pub fn new(width: f64, height: f64) -> Sheet {
         let text = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\">\n\
              <style>{STYLE}</style>\n\
-             <rect x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"10\" class=\"paper\" style=\"stroke-width:1\"/>\n",
+             <rect x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"10\" class=\"paper\" \
+             style=\"stroke-width:1\"/>\n",
             width - 1.0,
             height - 1.0
         );
@@ -66,10 +72,8 @@ impl Sheet {
     /// A filled rectangle; `hint` is shown when a pointer rests on it.
     pub fn bar(&mut self, x: f64, y: f64, width: f64, height: f64, class: &str, hint: &str) {
         let hint = escape(hint);
-        let _ = writeln!(
-            self.text,
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" class="{class}"><title>{hint}</title></rect>"#
-        );
+        let _ = write!(self.text, r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" "#);
+        let _ = writeln!(self.text, r#"class="{class}"><title>{hint}</title></rect>"#);
     }
 
     /// A straight line.

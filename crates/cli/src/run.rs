@@ -105,8 +105,8 @@ fn note_on_options(args: &RunArgs) -> Option<String> {
     let found = (0..words.len()).find(|index| like_ours((*index, &words[*index])))?;
     let program = program.to_string_lossy();
     Some(format!(
-        "{} stands behind the program's name and so is an option of the program; options of comem run stand in front of it: \
-         comem run -n N {program}",
+        "{} stands behind the program's name and so is an option of the program; options of comem run stand in front \
+         of it: comem run -n N {program}",
         words[found]
     ))
 }

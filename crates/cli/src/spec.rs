@@ -38,7 +38,8 @@ pub struct HostSpec {
     pub stdin: StdinFrom,
     /// The hashed file's bytes follow, and are to be used instead of the path.
     pub staged: bool,
-    /// Milliseconds for which nothing may come from the launcher, which speaks several times in that while; 0: any time.
+    /// Milliseconds for which nothing may come from the launcher, which speaks several times in that while; 0: any
+    /// time.
     pub patience_ms: u64,
 }
 

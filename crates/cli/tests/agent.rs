@@ -162,7 +162,8 @@ fn another_version_is_refused() {
     let hello = r#"{"name":"x","kernel":"k","cores":1,"memory_mib":1,"version":"9.9.9"}"#;
     let length = 3 + hello.len();
     let body = format!(
-        "#!/bin/sh\nprintf '\\ncomem-agent 1\\n\\000\\000\\000\\{length:o}\\001\\000\\000'\nprintf '%s' '{hello}'\ncat >/dev/null\n"
+        "#!/bin/sh\nprintf '\\ncomem-agent 1\\n\\000\\000\\000\\{length:o}\\001\\000\\000'\n\
+         printf '%s' '{hello}'\ncat >/dev/null\n"
     );
     let old = scratch.script("old", &body);
     scratch.script("rsh", RSH);
@@ -275,7 +276,8 @@ fn nodes_that_are_there_begin_when_the_program_has_been_copied_to_the_others() {
     let slow = format!("read -r line <{begun}; sleep 0.3; touch {copied}\ncd /\n");
     scratch.script("rsh", &RSH.replace("cd /\n", &slow));
     let body = format!(
-        "#!/bin/bash\ntest $COMEM_NODE != 0 || echo >{begun}; read -r job <&$COMEM_CONTROL_FD; test -e {copied} && echo $COMEM_NODE\n"
+        "#!/bin/bash\ntest $COMEM_NODE != 0 || echo >{begun}; read -r job <&$COMEM_CONTROL_FD; test -e {copied} && \
+         echo $COMEM_NODE\n"
     );
     let program = scratch.script("prog", &body);
     let output = run(&scratch, &["--hosts", "localhost,alpha", "--stage", "--no-prefix", &program]);

@@ -76,8 +76,9 @@ fn much_output_arrives_whole() {
 #[test]
 fn nodes_get_their_orders_as_variables() {
     let scratch = Scratch::new();
-    let show = "echo $COMEM_NODE/$COMEM_NODES t=$COMEM_THREADS $OMP_NUM_THREADS e=$COMEM_ENGINE s=$COMEM_SLOW f=$COMEM_FAULTS \
-                h=$COMEM_HOST_NODES p=$COMEM_PROG_ID a=$COMEM_AUTH i=$COMEM_NODE_TIMEOUT z=$COMEM_ZERO.";
+    let show = "echo $COMEM_NODE/$COMEM_NODES t=$COMEM_THREADS $OMP_NUM_THREADS e=$COMEM_ENGINE s=$COMEM_SLOW \
+                f=$COMEM_FAULTS h=$COMEM_HOST_NODES p=$COMEM_PROG_ID a=$COMEM_AUTH i=$COMEM_NODE_TIMEOUT \
+                z=$COMEM_ZERO.";
     let mut command = scratch.comem();
     // A flag wins over its variable, and an outer job does not shine through.
     command
@@ -103,7 +104,8 @@ fn nodes_get_their_orders_as_variables() {
 #[test]
 fn a_job_may_be_started_within_a_node_of_another() {
     let scratch = Scratch::new();
-    let show = "echo $COMEM_NODE/$COMEM_NODES t=$COMEM_THREADS s=$COMEM_STATS c=$COMEM_CAPTURE b=$COMEM_BACKBONE a=$COMEM_AUTH.";
+    let show = "echo $COMEM_NODE/$COMEM_NODES t=$COMEM_THREADS s=$COMEM_STATS c=$COMEM_CAPTURE b=$COMEM_BACKBONE \
+                a=$COMEM_AUTH.";
     let outer = "-n 1 -t 2 --prog-id 78 --stats outer.json --capture outer.pcap --auth off --no-prefix";
     let outer: Vec<&str> = outer.split(' ').collect();
     let (one, two) = ("0/1 t=1 s= c= b=shm a=on.\n", "0/2 t=1 s= c= b=shm a=on.\n1/2 t=1 s= c= b=shm a=on.\n");
@@ -142,8 +144,8 @@ fn of_a_node_that_was_killed_is_said_what_to_look_at() {
         ("KILL", "was killed by signal 9 (SIGKILL); the kernel's log (dmesg) says whether memory ran out"),
         (
             "SEGV",
-            "was killed by signal 11 (SIGSEGV); see where, with comem run --gdb 1; if this node has said nothing of it before: \
-             a pointer to what another node",
+            "was killed by signal 11 (SIGSEGV); see where, with comem run --gdb 1; if this node has said nothing of \
+             it before: a pointer to what another node",
         ),
         ("TERM", "was killed by signal 15 (SIGTERM)\n"),
     ] {
@@ -236,7 +238,8 @@ fn the_cause_counts_and_not_what_follows_from_it() {
         0) exec 9<{fifo}; read -r go <&9; exit 42;;
         1) echo '{{\"type\":\"failed\",\"message\":\"node 0 is lost\"}}' >&$COMEM_CONTROL_FD; exit 4;;
         2) while read -r line <&$COMEM_CONTROL_FD; do case $line in *peer_ended*)
-               echo go >{fifo}; echo '{{\"type\":\"failed\",\"message\":\"node 1 is lost\"}}' >&$COMEM_CONTROL_FD; exit 4;; esac; done;;
+               echo go >{fifo}; echo '{{\"type\":\"failed\",\"message\":\"node 1 is lost\"}}' >&$COMEM_CONTROL_FD
+               exit 4;; esac; done;;
         esac"
     );
     let output = scratch.run(&["-n", "3", "bash", "-c", &body]);
@@ -470,9 +473,13 @@ fn who_does_not_listen_is_not_ended_by_being_asked() {
     let scratch = Scratch::new();
     let fifo = scratch.fifo("held");
     // The shell around the program, and what the program has started, catch nothing.
-    let program = scratch.script("prog", &format!(
-        "#!/bin/sh\ntrap 'echo heard; exit 0' USR1\nexec 9>{fifo}\nsleep 1000 & echo ready >&9\nwhile :; do wait; done\n"
-    ));
+    let program = scratch.script(
+        "prog",
+        &format!(
+            "#!/bin/sh\ntrap 'echo heard; exit 0' USR1\nexec 9>{fifo}\nsleep 1000 & echo ready >&9\n\
+         while :; do wait; done\n"
+        ),
+    );
     let body = format!("{program}; echo around");
     let child = scratch.comem().args(["run", "-n", "2", "sh", "-c", &body]).stdout(Stdio::piped()).spawn().unwrap();
     let held = Held::open(&fifo);
@@ -696,7 +703,8 @@ fn cores_of_their_own_are_shown_and_reach_the_nodes() {
 fn choices_about_pages_reach_the_nodes() {
     let scratch = Scratch::new();
     let show = "echo e=$COMEM_ENGINE d=$COMEM_DETECTOR c=$COMEM_CACHE f=$COMEM_DIFFS h=$COMEM_HEAP u=$COMEM_UNIT_PAGES \
-                w=$COMEM_WRITE_DETECTION m=$COMEM_MIGRATION p=$COMEM_PREFETCH l=$COMEM_LOCK_TURNS k=$COMEM_LOCKS g=$COMEM_GLOBALS b=$COMEM_BACKBONE";
+                w=$COMEM_WRITE_DETECTION m=$COMEM_MIGRATION p=$COMEM_PREFETCH l=$COMEM_LOCK_TURNS k=$COMEM_LOCKS \
+                g=$COMEM_GLOBALS b=$COMEM_BACKBONE";
     let flags = ["--engine", "scope", "--detector", "uffd", "--cache", "50%", "--heap", "2G", "--unit-pages", "4"];
     let more = [
         "--diffs",

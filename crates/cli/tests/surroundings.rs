@@ -45,7 +45,8 @@ fn processes_that_no_node_started_outlive_the_job() {
     // One that is there before the launcher, and its own child, which becomes the launcher's while the job runs.
     let stay = "exec 9>held; echo up >&9; echo up >begun; read -r go <gate; echo alive >&9";
     let line = format!(
-        "( read -r go <{begin}; ( {stay} ) & {stay} ) & exec \"$0\" run sh -c 'echo go >{begin}; read -r x <{begun}; read -r x <{begun}'"
+        "( read -r go <{begin}; ( {stay} ) & {stay} ) & exec \"$0\" run sh -c 'echo go >{begin}; read -r x <{begun}; \
+         read -r x <{begun}'"
     );
     let begun = Gate::new(&begun);
     let child = bash(&scratch, &line).spawn().unwrap();
@@ -274,7 +275,8 @@ fn an_output_that_does_not_wait_loses_nothing() {
 #[test]
 fn who_ends_well_before_the_job_has_begun_is_told_to_those_who_wait() {
     let scratch = Scratch::new();
-    let waits = "test $COMEM_NODE != 0 || echo '{\"type\":\"address\",\"node\":0,\"addr\":\"127.0.0.1:4711\"}' >&$COMEM_CONTROL_FD
+    let waits = "test $COMEM_NODE != 0 ||
+            echo '{\"type\":\"address\",\"node\":0,\"addr\":\"127.0.0.1:4711\"}' >&$COMEM_CONTROL_FD
         while read -r line <&$COMEM_CONTROL_FD; do case $line in *peer_ended*)
             echo \"$line\"; echo '{\"type\":\"failed\",\"message\":\"lost\"}' >&$COMEM_CONTROL_FD; exit 4;; esac; done";
     for leaves in [0, 1] {

@@ -15,7 +15,8 @@ fn stats() -> Value {
     let node = |node: u64| {
         json!({
             "node": node, "host": "a", "threads": 1, "wall_s": 1.0, "engine": "msi", "messages_sent": 1000 * (node + 1),
-            "time_us": {"compute": 700_000, "fetch": 100_000, "lock": 0, "barrier": 150_000, "protocol": 50_000, "service": 9},
+            "time_us": {"compute": 700_000, "fetch": 100_000, "lock": 0, "barrier": 150_000, "protocol": 50_000,
+                        "service": 9},
             "pages": {"read_faults": 5, "signals": 6, "page_requests": 4},
             "regions": [{"label": "grid", "address": 65536, "bytes": 4096, "fetch_us": 77, "faults": 5,
                          "false_sharing": [{"offset": 4096, "nodes": [0, 1]}]}],
@@ -83,7 +84,8 @@ fn files_that_are_no_stats_are_refused_by_name() {
 
 /// A node that reports as if it had shared pages.
 const WITH_PAGES: &str = "#!/bin/bash
-echo \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"messages_sent\\\":7,\\\"detector\\\":\\\"${COMEM_DETECTOR:-uffd-async}\\\",\
+echo \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"messages_sent\\\":7,\
+\\\"detector\\\":\\\"${COMEM_DETECTOR:-uffd-async}\\\",\
 \\\"pages\\\":{\\\"read_faults\\\":20,\\\"write_faults\\\":1,\\\"page_requests\\\":9}}}\" >&$COMEM_CONTROL_FD
 sum=41
 [ $COMEM_ENGINE = scope ] && sum=42
@@ -125,7 +127,8 @@ fn engines_are_compared_by_what_the_program_prints() {
 #[test]
 fn bytes_that_are_no_text_are_compared_too() {
     let scratch = Scratch::new();
-    let body = "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\ncase $COMEM_ENGINE in owner) printf '\\376\\n';; *) printf '\\377\\n';; esac\n";
+    let body = "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\n\
+                case $COMEM_ENGINE in owner) printf '\\376\\n';; *) printf '\\377\\n';; esac\n";
     let program = scratch.script("prog", body);
     let output = comem(&scratch, &["compare", "--repeat", "1", "--engines", "owner,msi", "--", &program]);
     assert_eq!(output.status.code(), Some(1), "{}", err(&output));
@@ -428,8 +431,10 @@ fn programs_of_splash_that_are_not_built_are_named() {
 fn the_programs_of_the_nautilus_paper_stand_beside_its_figures() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.path("w")).unwrap();
-    let body = "#!/bin/bash\necho \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"pages\\\":{\\\"signals\\\":${COMEM_UNIT_PAGES}$COMEM_NODE,\
-                \\\"page_requests\\\":1$COMEM_NODE}}}\" >&$COMEM_CONTROL_FD\n\
+    let body = "#!/bin/bash\n\
+                echo \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"pages\\\":{\
+                \\\"signals\\\":${COMEM_UNIT_PAGES}$COMEM_NODE,\\\"page_requests\\\":1$COMEM_NODE}}}\" \
+                >&$COMEM_CONTROL_FD\n\
                 echo checksum=$2 $1 time_s=4\n";
     scratch.script("w/sor", body);
     scratch.script("w/sor-sequential", "#!/bin/sh\necho checksum=small nodes=1 time_s=8\n");
@@ -462,7 +467,8 @@ fn what_comes_from_elsewhere_steers_neither_a_terminal_nor_a_spreadsheet() {
     let evil = "\u{1b}]0;x\u{7}\u{9b}2J\u{202e}b\r\nc";
     for node in stats["nodes"].as_array_mut().unwrap() {
         node["host"] = json!(evil);
-        node["regions"] = json!([{"label": format!("=cmd|{evil}"), "address": "0x10000", "bytes": 4096, "engine": evil, "faults": 1}]);
+        let label = format!("=cmd|{evil}");
+        node["regions"] = json!([{"label": label, "address": "0x10000", "bytes": 4096, "engine": evil, "faults": 1}]);
     }
     stats["command"] = json!([evil]);
     stats["failure"] = json!(evil);

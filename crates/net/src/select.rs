@@ -262,8 +262,8 @@ fn explain(error: &io::Error, address: IpAddr, (first, last): (u16, u16)) -> io:
             format!("UDP port {first} of {address} is in use; choose another, or end the job that has it")
         }
         io::ErrorKind::AddrInUse => format!(
-            "all UDP ports {first}-{last} of {address} are in use, also by nodes of this job, each of which takes one for \
-             every thread and one more; give a wider range with --ports, or end the job that has them"
+            "all UDP ports {first}-{last} of {address} are in use, also by nodes of this job, each of which takes one \
+             for every thread and one more; give a wider range with --ports, or end the job that has them"
         ),
         io::ErrorKind::AddrNotAvailable => format!("{address} is not an address of this host; see --iface"),
         io::ErrorKind::PermissionDenied => {

@@ -46,8 +46,8 @@ fn explained(why: io::Error) -> io::Error {
         io::ErrorKind::WouldBlock => io::Error::new(
             why.kind(),
             format!(
-                "no thread can be had: {why}; end other processes of this user, or raise their limit (ulimit -u, or the control \
-                 group's pids.max)"
+                "no thread can be had: {why}; end other processes of this user, or raise their limit (ulimit -u, or \
+                 the control group's pids.max)"
             ),
         ),
         _ => why,

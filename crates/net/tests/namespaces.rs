@@ -188,8 +188,8 @@ fn a_closed_port_on_the_other_host_is_reported() {
         let other = line.swap(endpoint.local_addr());
         if host == 0 {
             line.hear.recv_timeout(PATIENCE.unwrap()).unwrap();
-            // Asked again and again, as a program does: a process that another test was just starting may have held the port
-            // open a little longer, and the kernel limits how many reports it sends.
+            // Asked again and again, as a program does: a process that another test was just starting may have held the
+            // port open a little longer, and the kernel limits how many reports it sends.
             let start = Instant::now();
             let told = loop {
                 assert!(start.elapsed() < PATIENCE.unwrap(), "no report of the closed port");

@@ -11,10 +11,13 @@
 //! | `reorder` | it is held back for 0.1 to 1 ms, so that later ones overtake it |
 //! | `delay` | it (every one) arrives that much later |
 //! | `truncate` | it arrives cut short, possibly to nothing |
-//! | `corrupt` | one to three of its bits are flipped; as if UDP's checksum had missed it, so only a job that authenticates its datagrams notices every time |
+//! | `corrupt` | one to three of its bits are flipped |
 //! | `cut` | what nodes send each other is lost, for a while or for ever: `cut=0-2@1s+500ms/0>1` ([`Cut`]) |
 //! | `longest` | those of more than so many bytes are lost |
 //! | `rate` | all datagrams of the plan queue for a line of that speed; what finds more than 1 MiB queued is lost |
+//!
+//! A corrupt datagram arrives as if UDP's checksum had missed it. So only a job that authenticates its datagrams
+//! notices every time.
 //!
 //! Each kind of fault draws from a stream of its own: to change `dup` does not change which datagrams are dropped.
 

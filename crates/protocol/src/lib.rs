@@ -11,7 +11,7 @@
 //! | [`faults`] | which datagrams a lossy network would harm, by seed |
 //! | [`sync`] | barriers, locks, reductions, flags |
 //! | [`lock_schedule`] | when a node gives a lock's token away, and which requests wait |
-//! | [`coherence`] | the engines of objects (`owner`, `broadcast`, `msi`), pages (`hlrc`, `scope`) and lines (`direct`) |
+//! | [`coherence`] | the engines: `owner`, `broadcast`, `msi`, of pages `hlrc` and `scope`, of lines `direct` |
 //! | [`node`] | start-up and membership; which machine a message is for |
 //! | [`outbox`] | what a step wants done: sends, wake-ups |
 //! | [`selective`] | datagrams to sets of nodes, and whether multicast carries them |

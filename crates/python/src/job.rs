@@ -39,8 +39,8 @@ pub fn is_child() -> bool {
 
 /// What to say to such a process.
 pub fn fork_error(py: Python<'_>) -> PyErr {
-    let sentence = "this process was made by fork and is no node of the job: it has no shared memory; start other nodes with comem \
-                    run, and pass copies to helpers";
+    let sentence = "this process was made by fork and is no node of the job: it has no shared memory; start other \
+                    nodes with comem run, and pass copies to helpers";
     raise(py, "ForkError", sentence.into())
 }
 

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, com
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a shared array",
     label = "not every pattern of bytes is a `{Self}` on every node, as far as the compiler knows",
-    note = "a struct of numbers, arrays of them and other such structs becomes one by `#[derive(Clone, Copy, comem::heap::Plain)]`"
+    note = "a struct of numbers, arrays of them and other such structs becomes one by `#[derive(Clone, Copy, \
+            comem::heap::Plain)]`"
 )]
 pub unsafe trait Element: Copy + Send + Sync + 'static {}
 

@@ -216,7 +216,8 @@ impl Boot {
         };
         if !auth && is_over_network(&config) {
             crate::error::say(format_args!(
-                "comem: host {}, pid {}: COMEM_AUTH is off: whoever can send to this host's ports can change this job's memory, or end it",
+                "comem: host {}, pid {}: COMEM_AUTH is off: whoever can send to this host's ports can change this \
+                 job's memory, or end it",
                 host_name(),
                 std::process::id()
             ));
@@ -269,7 +270,8 @@ impl Boot {
         let told = self::multicast::told(&config, &network)?;
         if config.verbose {
             crate::error::say(format_args!(
-                "comem: backbone {resolved}: {network}; service port {}, datagrams of up to {datagram_bytes} bytes, authentication {}",
+                "comem: backbone {resolved}: {network}; service port {}, datagrams of up to {datagram_bytes} bytes, \
+                 authentication {}",
                 endpoints[0].local_addr().port(),
                 if auth { "on" } else { "off" },
             ));
@@ -326,8 +328,8 @@ impl Boot {
         let text = |word: OsString| match word.into_string() {
             Ok(word) => Ok(word),
             Err(word) if others_get_them => Err(Error::Start(format!(
-                "the argument {word:?} is no UTF-8, and so cannot be sent to the nodes that are started with it; name it differently, \
-                 or start the job with comem run"
+                "the argument {word:?} is no UTF-8, and so cannot be sent to the nodes that are started with it; name \
+                 it differently, or start the job with comem run"
             ))),
             Err(word) => Ok(word.to_string_lossy().into_owned()),
         };
@@ -668,7 +670,8 @@ fn check_mtu(interface: &Interface) -> Result<()> {
     }
     let (name, mtu, least) = (&interface.name, interface.mtu, MTUS.start());
     Err(Error::Start(format!(
-        "packets of the interface {name} have {mtu} bytes at most, and {least} are needed; raise its MTU, or choose another with --iface"
+        "packets of the interface {name} have {mtu} bytes at most, and {least} are needed; raise its MTU, or choose \
+         another with --iface"
     )))
 }
 

@@ -7,11 +7,11 @@
 //! | node → launcher | when |
 //! |---|---|
 //! | [`FromNode::Begins`] | first of all: a program of this node takes its place |
-//! | [`FromNode::Address`] | node zero has bound its service socket; the launcher tells the others with [`ToNode::Zero`] |
+//! | [`FromNode::Address`] | node zero has bound its service socket; [`ToNode::Zero`] tells the others |
 //! | [`FromNode::Joining`] | the program has called Comem, and looks for the other nodes |
 //! | [`FromNode::Missing`] | the start has taken too long; the launcher knows more of those that are missing |
 //! | [`FromNode::Started`] | start-up is over; from here on an end without [`FromNode::Finished`] counts as a loss |
-//! | [`FromNode::Outlives`] | the process is an interpreter, or the like, that goes on when others are lost; it ends by itself |
+//! | [`FromNode::Outlives`] | the process (an interpreter, say) goes on when others are lost; it ends by itself |
 //! | [`FromNode::Failed`] | the node gives up; the launcher prints the message, the node prints nothing |
 //! | [`FromNode::Stats`] | once, at the end, also after a failure |
 //! | [`FromNode::Finished`] | the closing barrier is passed; the node may end with any status it likes |
@@ -401,8 +401,8 @@ fn lock(fd: RawFd) -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::ResourceBusy,
         format!(
-            "another program of this node{who} takes part in the job already, and a node is one process; let one end before the \
-             next begins, or start a node for each (comem run -n)"
+            "another program of this node{who} takes part in the job already, and a node is one process; let one end \
+             before the next begins, or start a node for each (comem run -n)"
         ),
     ))
 }

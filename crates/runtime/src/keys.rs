@@ -2,8 +2,11 @@
 //!
 //! | the job | its key |
 //! |---|---|
-//! | nodes of one host, started by hand | node zero makes a new one, and leaves it in the user's runtime directory under its address, which the others know |
-//! | nodes of several hosts | follows from a key file that all hosts have (`COMEM_KEY_FILE`, or `~/.config/comem/key`) |
+//! | nodes of one host, started by hand | node zero makes a new one, and leaves it where the others find it |
+//! | nodes of several hosts | follows from a key file that all hosts have |
+//!
+//! Node zero leaves the key in the user's runtime directory, under its address, which the others know. The key file is
+//! `COMEM_KEY_FILE`, or `~/.config/comem/key`.
 //!
 //! Every file that is read here may have been put there by somebody else, or be none at all: it is opened without
 //! waiting for a writer, and counts only if it is an ordinary file of this user's that nobody else can read.

@@ -282,28 +282,30 @@ pub(crate) fn print_hang(node: &Node) {
     let own_are_missing = node.slots.somebody_waits(at_barrier) && node.sync.with_barrier(|b| b.missing().0) > 0;
     if node.slots.somebody_waits(at_barrier) && !locks_held(node).is_empty() {
         crate::error::say(format_args!(
-            "comem: {name}: a thread here holds a lock while one waits at a barrier: others that want the lock do not come there; release it first"
+            "comem: {name}: a thread here holds a lock while one waits at a barrier: others that want the lock do not \
+             come there; release it first"
         ));
     } else if node.slots.somebody_waits(is_lock) {
         crate::error::say(format_args!(
-            "comem: {name}: whoever holds the lock computes for long, has ended without a release, or waits itself; threads that wait for \
-             one another's locks wait for ever: each node says which locks its threads hold, here or after kill -USR1"
+            "comem: {name}: whoever holds the lock computes for long, has ended without a release, or waits itself; \
+             threads that wait for one another's locks wait for ever: each node says which locks its threads hold, \
+             here or after kill -USR1"
         ));
     } else if node.slots.somebody_waits(is_word) {
         crate::error::say(format_args!(
-            "comem: {name}: whoever sets the flag, posts, signals or sends computes for long, has ended without that, or waits itself: each \
-             node says where its threads wait, here or after kill -USR1"
+            "comem: {name}: whoever sets the flag, posts, signals or sends computes for long, has ended without that, \
+             or waits itself: each node says where its threads wait, here or after kill -USR1"
         ));
     } else if own_are_missing {
         crate::error::say(format_args!(
-            "comem: {name}: a thread of this node computes for long, or does not make the call, which all of its threads make: let them, \
-             as within comem_parallel, or start the job with fewer threads (-t)"
+            "comem: {name}: a thread of this node computes for long, or does not make the call, which all of its \
+             threads make: let them, as within comem_parallel, or start the job with fewer threads (-t)"
         ));
     } else if relaxed && shares {
         crate::error::say(format_args!(
-            "comem: {name}: whoever is missing computes for long, or spins on a plain variable, where under {} it never sees \
-             what others write: let it synchronise (lock, flag, barrier), or start with --engine msi; no engine helps where \
-             the variable is its node's own (malloc, a global): nobody else writes that one",
+            "comem: {name}: whoever is missing computes for long, or spins on a plain variable, where under {} it \
+             never sees what others write: let it synchronise (lock, flag, barrier), or start with --engine msi; no \
+             engine helps where the variable is its node's own (malloc, a global): nobody else writes that one",
             node.page_engine()
         ));
     }

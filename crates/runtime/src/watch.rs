@@ -202,7 +202,8 @@ impl Node {
         }
     }
 
-    /// Another node has gone: if this one waits at the closing barrier, it need not wait any longer. Tells whether it did.
+    /// Another node has gone: if this one waits at the closing barrier, it need not wait any longer. Tells whether it
+    /// did.
     fn depart(&self) -> bool {
         let mut out = Outbox::new();
         let waited = self.sync.with_barrier(|b| b.on_departure(None, &mut out));
@@ -288,8 +289,8 @@ impl Node {
             Event::OnlyShort { node } => {
                 let bytes = self.wire.packet_bytes_to(node);
                 crate::error::say(format_args!(
-                    "comem: {}: packets of {bytes} bytes to {} and back are lost, short ones get through: what needs them \
-                     waits in vain. Start the job with a smaller --mtu; comem doctor --hosts tells what fits",
+                    "comem: {}: packets of {bytes} bytes to {} and back are lost, short ones get through: what needs \
+                     them waits in vain. Start the job with a smaller --mtu; comem doctor --hosts tells what fits",
                     self.name_of(self.me()),
                     self.name_of(node)
                 ));
@@ -303,8 +304,8 @@ impl Node {
             Event::Lost { node, why, .. } if node == self.me() => {
                 self.end_with(&Error::Stopped(format!("the other nodes gave this node up: it {why}")));
             }
-            // At the closing barrier a closed port without a farewell most likely means that the farewell got lost; a node that
-            // crashed there is reported by whoever started it.
+            // At the closing barrier a closed port without a farewell most likely means that the farewell got lost; a
+            // node that crashed there is reported by whoever started it.
             Event::Lost { why: LossCause::PortClosed, .. } if self.depart() => {}
             Event::Lost { node, why, .. } => self.end_with(&Error::NodeLost { node, why: why.to_string() }),
         }
@@ -401,8 +402,8 @@ impl Node {
 fn closed_descriptors(what: &str, code: i32) -> Error {
     Error::System {
         what: format!(
-            "{what}: the program has closed descriptors that Comem needs, as closefrom and loops over all descriptors do; \
-             let it close what it has opened itself"
+            "{what}: the program has closed descriptors that Comem needs, as closefrom and loops over all descriptors \
+             do; let it close what it has opened itself"
         ),
         source: io::Error::from_raw_os_error(code),
     }

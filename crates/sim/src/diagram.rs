@@ -247,8 +247,8 @@ pub fn svg(events: &[Event], nodes: usize, name: &dyn Fn(usize) -> String, title
     let width = (LEFT + PITCH * nodes as f64 + 20.0).max(48.0 + 6.4 * below.chars().count() as f64);
     let height = TOP + (moments.len() as f64 + 2.0) * ROW;
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-         aria-label=\"{0}\">\n<style>{STYLE}</style>\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} \
+         {height}\" role=\"img\" aria-label=\"{0}\">\n<style>{STYLE}</style>\n\
          <rect x=\"0.5\" y=\"0.5\" width=\"{1}\" height=\"{2}\" rx=\"10\" class=\"paper\"/>\n\
          <text x=\"24\" y=\"34\" class=\"title\">{0}</text>\n<text x=\"24\" y=\"56\" class=\"soft\">{3}</text>\n",
         escape(title),
@@ -281,12 +281,16 @@ pub fn svg(events: &[Event], nodes: usize, name: &dyn Fn(usize) -> String, title
                 let (text, y) = (step.text(name), row(index, false));
                 let half = text.chars().count() as f64 * 3.8 + 10.0;
                 let class = if matches!(step, Step::Load(..) | Step::Store(..)) { "step" } else { "sync" };
-                let _ = writeln!(
+                let _ = write!(
                     out,
-                    r#"<rect x="{:.1}" y="{:.1}" width="{:.1}" height="20" rx="4" class="{class}"/><text x="{:.1}" y="{:.1}" class="middle">{}</text>"#,
+                    r#"<rect x="{:.1}" y="{:.1}" width="{:.1}" height="20" rx="4" class="{class}"/>"#,
                     x(*node) - half,
                     y - 10.0,
-                    2.0 * half,
+                    2.0 * half
+                );
+                let _ = writeln!(
+                    out,
+                    r#"<text x="{:.1}" y="{:.1}" class="middle">{}</text>"#,
                     x(*node),
                     y + 4.5,
                     escape(&text)

@@ -43,22 +43,23 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
                      counters, spans, spins, evictions or a litmus program
   --memory KIND      of pages under hlrc and scope: noted (the kernel notes first writes) or faults (first writes
                      fault); default: each
-  --delays N         of pages under hlrc and scope: all orders of events with up to N delays, of small programs, in place of the
-                     programs and orders of seeds; a seed (default: 0 alone) decides which messages that nobody guards
-                     are lost. With --trace, an order that fails is shown step by step
+  --delays N         of pages under hlrc and scope: all orders of events with up to N delays, of small programs, in
+                     place of the programs and orders of seeds; a seed (default: 0 alone) decides which messages that
+                     nobody guards are lost. With --trace, an order that fails is shown step by step
   --start N          start N nodes over the network, pass 100 barriers, stop; for each seed
   --jobs N           threads of this process (default: one for each core)
   --trace            print everything that happens (with --seed)
   --help             this text
 
-  --litmus PROGRAM   for people: a table of the outcomes of a litmus program, under --engine owner, broadcast, msi, hlrc or
-                     scope (default: each of them): seen how often, allowed, or forbidden. PROGRAM is a name, `all`, `list`
-                     (which says what there is), or a text such as 'x = 1; y | y = 1; x'
+  --litmus PROGRAM   for people: a table of the outcomes of a litmus program, under --engine owner, broadcast, msi, hlrc
+                     or scope (default: each of them): seen how often, allowed, or forbidden. PROGRAM is a name,
+                     `all`, `list` (which says what there is), or a text such as 'x = 1; y | y = 1; x'
   --diagram          with --litmus and --engine: a run as a message diagram, time downwards, a column for each node
   --svg FILE         the same as a picture
   --outcome A,B,...  the run that is shown is the first of the seeds with this outcome
 
-Ends with 0 when all seeds pass, 1 when one fails, 2 when the options cannot be understood, 6 when this text cannot be written.
+Ends with 0 when all seeds pass, 1 when one fails, 2 when the options cannot be understood, 6 when this text cannot be
+written.
 ";
 
 /// What runs over all seeds.
@@ -359,7 +360,8 @@ fn run_single(options: &Options, seed: u64) -> Run {
 /// All orders of all small programs for these jobs; whether all are right.
 fn run_orders(options: &Options, delays: usize) -> bool {
     let wanted = |ways: &Ways| {
-        let is = |job: &Job| matches!(job, Job::Pages(Engines::One(engine), notes) if (*engine, *notes) == (ways.engine, ways.notes));
+        let kept = (ways.engine, ways.notes);
+        let is = |job: &Job| matches!(job, Job::Pages(Engines::One(engine), notes) if (*engine, *notes) == kept);
         options.jobs_of.iter().any(is)
     };
     let runs: Vec<(Ways, Case, u64)> = (Ways::all().into_iter().filter(wanted))

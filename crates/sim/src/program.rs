@@ -104,7 +104,8 @@ pub enum Op {
     Take(SemaphoreId),
     /// Try to take one from a semaphore until there is one.
     TryTake(SemaphoreId),
-    /// If the last two elements read are as `Gap` says, wait for the condition, letting the lock go, and read both again.
+    /// If the last two elements read are as `Gap` says, wait for the condition, letting the lock go, and read both
+    /// again.
     AwaitWhile(Gap, ConditionId, LockId),
     /// Signal a condition.
     Signal(ConditionId),

@@ -126,9 +126,9 @@ fn list() -> String {
     let row = |litmus: &Litmus| format!("  {:<12} {}\n", litmus.name, litmus.text);
     let rows = |programs: &[Litmus]| programs.iter().map(row).collect::<String>();
     format!(
-        "Litmus programs without synchronisation:\n{}With synchronisation:\n{}\
-         Or write one: threads between bars, steps between semicolons, of these:\n  \
-         x = 1, x (a load), lock a, unlock a, set f, wait f, barrier; `| finally` in the end lets all load everything.\n",
+        "Litmus programs without synchronisation:\n{}With synchronisation:\n{}Or write one: threads between bars, \
+         steps between semicolons, of these:\n  x = 1, x (a load), lock a, unlock a, set f, wait f, barrier; `| \
+         finally` in the end lets all load everything.\n",
         rows(&ALL),
         rows(&SYNCHRONISED)
     )

@@ -5,7 +5,10 @@ use crate::{files, heap, paths, real, sockets, streams};
 use libc::{FILE, c_char, c_int, c_void, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 macro_rules! checked {
-    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = ($to:ident, $bytes:expr, $room:ident) $ours:expr, else $real:ident;)*) => { $(
+    ($(
+        $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = ($to:ident, $bytes:expr, $room:ident) $ours:expr,
+            else $real:ident;
+    )*) => { $(
         /// The checked call of this name.
         ///
         /// # Safety

@@ -91,10 +91,14 @@ real! {
     c"preadv2" preadv2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
     c"pwritev2" pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
     c"send" send(fd: c_int, from: *const c_void, n: size_t, flags: c_int) -> ssize_t;
-    c"sendto" sendto(fd: c_int, from: *const c_void, n: size_t, flags: c_int, name: *const sockaddr, len: socklen_t) -> ssize_t;
+    c"sendto" sendto(
+        fd: c_int, from: *const c_void, n: size_t, flags: c_int, name: *const sockaddr, len: socklen_t
+    ) -> ssize_t;
     c"sendmsg" sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
     c"recv" recv(fd: c_int, to: *mut c_void, n: size_t, flags: c_int) -> ssize_t;
-    c"recvfrom" recvfrom(fd: c_int, to: *mut c_void, n: size_t, flags: c_int, name: *mut sockaddr, len: *mut socklen_t) -> ssize_t;
+    c"recvfrom" recvfrom(
+        fd: c_int, to: *mut c_void, n: size_t, flags: c_int, name: *mut sockaddr, len: *mut socklen_t
+    ) -> ssize_t;
     c"recvmsg" recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
     c"fread" fread(to: *mut c_void, size: size_t, n: size_t, stream: *mut FILE) -> size_t;
     c"fwrite" fwrite(from: *const c_void, size: size_t, n: size_t, stream: *mut FILE) -> size_t;
@@ -134,9 +138,13 @@ real! {
     c"__read_chk" read_chk(fd: c_int, to: *mut c_void, n: size_t, room: size_t) -> ssize_t;
     c"__pread_chk" pread_chk(fd: c_int, to: *mut c_void, n: size_t, at: off_t, room: size_t) -> ssize_t;
     c"__recv_chk" recv_chk(fd: c_int, to: *mut c_void, n: size_t, room: size_t, flags: c_int) -> ssize_t;
-    c"__recvfrom_chk" recvfrom_chk(fd: c_int, to: *mut c_void, n: size_t, room: size_t, flags: c_int, name: *mut sockaddr, len: *mut socklen_t) -> ssize_t;
+    c"__recvfrom_chk" recvfrom_chk(
+        fd: c_int, to: *mut c_void, n: size_t, room: size_t, flags: c_int, name: *mut sockaddr, len: *mut socklen_t
+    ) -> ssize_t;
     c"__fread_chk" fread_chk(to: *mut c_void, room: size_t, size: size_t, n: size_t, stream: *mut FILE) -> size_t;
-    c"__fread_unlocked_chk" fread_unlocked_chk(to: *mut c_void, room: size_t, size: size_t, n: size_t, stream: *mut FILE) -> size_t;
+    c"__fread_unlocked_chk" fread_unlocked_chk(
+        to: *mut c_void, room: size_t, size: size_t, n: size_t, stream: *mut FILE
+    ) -> size_t;
     c"__readlink_chk" readlink_chk(path: *const c_char, to: *mut c_char, n: size_t, room: size_t) -> ssize_t;
     c"__getcwd_chk" getcwd_chk(to: *mut c_char, n: size_t, room: size_t) -> *mut c_char;
     c"__open_2" open_2(path: *const c_char, flags: c_int) -> c_int;

@@ -2,12 +2,20 @@
 //!
 //! | descriptor | how |
 //! |---|---|
-//! | regular file | in pieces, each touched right before its call: a buffer may be larger than the cache of copies. Where pages do not stay that long, in smaller ones through private memory |
-//! | file or disk opened with `O_DIRECT` | in pieces, each through private memory: the device reads and writes the pages themselves, also once they are not the buffer's any more |
-//! | pipe, stream socket, to which more than a page is written | in pieces, each through private memory: a page that was taken away in the midst of a call would end it early, and programs rely on all having been written |
-//! | the same otherwise; device that is written | touch all, then one call: two calls might block where one would not |
-//! | any, where the buffer is lines memory | through private memory: of a file, of a disk, and out to a stream in pieces |
-//! | socket that keeps messages apart, device, terminal, event, when receiving | through private memory: what has been taken there when a call meets EFAULT is lost, and a page may go while it waits |
+//! | regular file | in pieces, each touched right before its call (1) |
+//! | file or disk opened with `O_DIRECT` | in pieces, each through private memory (2) |
+//! | pipe, stream socket, to which more than a page is written | in pieces, each through private memory (3) |
+//! | the same otherwise; device that is written | touch all, then one call (4) |
+//! | any, where the buffer is lines memory | through private memory; of a file, of a disk, and to a stream in pieces |
+//! | socket that keeps messages apart, device, terminal, event, when receiving | through private memory (5) |
+//!
+//! 1. A buffer may be larger than the cache of copies. Where pages do not stay that long: in smaller pieces, through
+//!    private memory.
+//! 2. The device reads and writes the pages themselves, also once they are not the buffer's any more.
+//! 3. A page that was taken away in the midst of a call would end it early, and programs rely on all having been
+//!    written.
+//! 4. Two calls might block where one would not.
+//! 5. What has been taken there when a call meets EFAULT is lost, and a page may go while it waits.
 //!
 //! After EFAULT with nothing transferred: touch and try again; after some tries through private memory.
 

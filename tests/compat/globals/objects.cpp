@@ -1,5 +1,5 @@
-// Global objects of C++ under --globals share: those with constructors, with virtual functions, in templates and functions, and a
-// vector whose elements stand in shared memory. What workers do to them is seen by all.
+// Global objects of C++ under --globals share: those with constructors, with virtual functions, in templates and
+// functions, and a vector whose elements stand in shared memory. What workers do to them is seen by all.
 #include "comem_parmacs.h"
 #include <array>
 #include <cstdio>
@@ -87,7 +87,8 @@ void work() {
     expect(counter.lines[me] == 3, "what a constructor set");
     expect(word == "short", "a short string");
     expect(shapes[0]->area() == 25 && shapes[1]->area() == 6, "virtual functions of global objects");
-    expect(dynamic_cast<const Rectangle *>(shapes[1]) != nullptr && typeid(*shapes[0]) == typeid(Square), "their types");
+    expect(dynamic_cast<const Rectangle *>(shapes[1]) != nullptr && typeid(*shapes[0]) == typeid(Square),
+           "their types");
     expect(made->area() == 77, "a virtual function of an object in shared memory");
     expect(of_a_function() >= 8, "a function's own variable");
     try {

@@ -42,13 +42,16 @@ archived() {
     [ "$fine" = 1 ] && verdict ok "$what"
     what="variables of Comem and the C library, linked statically, are no globals"
     static=("$out/variables-apart.o" "$out/libown.a" "$bin/libcomem.a" -pthread -ldl -lm)
-    if [ ! -e "$bin/libcomem.a" ] || ! "${CC:-cc}" -static -no-pie -T include/compat/comem_globals.ld "${static[@]}" -o "$out/static" 2>/dev/null; then
+    if [ ! -e "$bin/libcomem.a" ] ||
+        ! "${CC:-cc}" -static -no-pie -T include/compat/comem_globals.ld "${static[@]}" \
+        -o "$out/static" 2>/dev/null; then
         echo "SKIP: globals: $what: this system has no libraries for that"
         return
     fi
     # What stands there is of the program's two files, but for two marks of the linker's.
     nm "$out/variables-apart.o" "$out/libown.a" | awk 'NF == 3 { print $3 }' | sort -u >"$out/own-names"
-    others=$(nm -n "$out/static" | sed -n '/ __comem_globals_start$/,/ __comem_globals_end$/p' | awk '$3 !~ /^(__comem_globals_.*|__bss_start|_edata)$/ { print $3 }' |
+    others=$(nm -n "$out/static" | sed -n '/ __comem_globals_start$/,/ __comem_globals_end$/p' |
+        awk '$3 !~ /^(__comem_globals_.*|__bss_start|_edata)$/ { print $3 }' |
         sort -u | comm -23 - "$out/own-names" | head -n 5)
     if [ -z "$others" ]; then
         verdict ok "$what"
@@ -63,7 +66,8 @@ program=variables
 job() {
     local what=$1 name=$2 printed ended=0
     shift 2
-    printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix --stats "$out/stats.json" "$@" "$out/$program" "$name" \
+    printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix --stats "$out/stats.json" "$@" "$out/$program" \
+        "$name" \
         2>&1 </dev/null) || ended=$?
     if [ "$ended" = 0 ] && [ "$printed" = ok ]; then
         return 0
@@ -150,7 +154,8 @@ objects() {
         job "$what" "" -n 2 -t 2 --globals share --engine "$engine" --backbone shm || fine=0
     done
     [ "$fine" = 1 ] && verdict ok "$what, on 1 to 4 nodes, under every engine"
-    # Link-time optimisation makes one function of several constructors; a static program has no dynamic section to look for them.
+    # Link-time optimisation makes one function of several constructors; a static program has no dynamic section to look
+    # for them.
     local how
     for how in "-flto" "-static"; do
         what="global objects of C++ with $how"
@@ -159,7 +164,8 @@ objects() {
             continue
         fi
         fine=1
-        if ! "$bin/comem-cxx" -std=c++17 -O2 $how tests/compat/globals/objects.cpp -o "$out/objects" -ldl -lm 2>"$out/said"; then
+        if ! "$bin/comem-cxx" -std=c++17 -O2 $how tests/compat/globals/objects.cpp -o "$out/objects" -ldl \
+            -lm 2>"$out/said"; then
             cat "$out/said"
             verdict FAILED "$what: the program cannot be built"
             continue
@@ -172,7 +178,8 @@ objects() {
 
 # What the larger code models keep apart from other variables; beyond 2 GiB the linker refuses.
 large() {
-    local said program=large model what="large arrays of -mcmodel=medium and large are globals" fine=1 link=(tests/compat/globals/large.c -o "$out/large")
+    local said program=large model what="large arrays of -mcmodel=medium and large are globals" fine=1 \
+        link=(tests/compat/globals/large.c -o "$out/large")
     if [ "$(uname -m)" != x86_64 ]; then
         echo "SKIP: globals: $what: they are of x86-64"
         return
@@ -218,7 +225,8 @@ refused() {
     fails "a program without the linker's script is refused under --globals share" 3 "link it with comem-cc" plain
     local said
     said=$("$bin/comem" run -n 3 --globals copy "$out/plain" 2>&1 </dev/null)
-    if [ "$(grep -c "workers on other nodes do not find in them what main has set; link it with comem-cc" <<<"$said")" = 1 ]; then
+    if [ "$(grep -c "workers on other nodes do not find in them what main has set; link it with comem-cc" <<<"$said")" \
+        = 1 ]; then
         verdict ok "a program without the linker's script is told once under --globals copy"
     else
         echo "$said" | tail -n 5
@@ -241,7 +249,8 @@ fi
 # What works on this host: a detector that is asked for and does not ends its node.
 detectors=()
 for detector in uffd-async uffd mprotect; do
-    if timeout --kill-after=10 120 "$bin/comem" run -n 2 --globals share --detector "$detector" -- "$out/variables" check >/dev/null 2>&1; then
+    if timeout --kill-after=10 120 "$bin/comem" run -n 2 --globals share --detector "$detector" -- \
+        "$out/variables" check >/dev/null 2>&1; then
         detectors+=("$detector")
     else
         echo "SKIP: globals: the detector $detector: comem doctor says why it does not work here"

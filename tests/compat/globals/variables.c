@@ -1,5 +1,5 @@
-/* Global variables as shared memory: programs with one right answer each, chosen by name. Every process runs main(); each thread
- * writes its own part of the variables, and all check all of it. Says `ok` last, on node 0. */
+/* Global variables as shared memory: programs with one right answer each, chosen by name. Every process runs main();
+ * each thread writes its own part of the variables, and all check all of it. Says `ok` last, on node 0. */
 #define _GNU_SOURCE
 #include "variables.h"
 #include "comem.h"

@@ -1,5 +1,5 @@
-/* Workers of the PARMACS process model use global variables. Under `share` what they write is everybody's, under `copy` it is
- * theirs; the argument says which is expected. */
+/* Workers of the PARMACS process model use global variables. Under `share` what they write is everybody's, under `copy`
+ * it is theirs; the argument says which is expected. */
 #include "comem_parmacs.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -71,8 +71,8 @@ static void locks(void) {
     jia_barrier();
 }
 
-/* A baton goes round: each host waits for its variable, and sets the next one's. The last round is without waiting, since
- * the variables stay set until they are reset. */
+/* A baton goes round: each host waits for its variable, and sets the next one's. The last round is without waiting,
+ * since the variables stay set until they are reset. */
 static void conditions(void) {
     int *baton = (int *)jia_alloc(sizeof(int));
     int next = (jiapid + 1) % jiahosts, round;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Host 0 sends more messages than an inbox holds, and than a thread puts aside to send, while the others wait at a barrier.
+ * Host 0 sends more messages than an inbox holds, and than a thread puts aside to send, while the others wait at a
+ * barrier.
  */
 #include "../check.h"
 #include <jia.h>

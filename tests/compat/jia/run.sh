@@ -16,15 +16,18 @@ if build jia-wrong $here/wrong.c; then
     refuses "a block of no bytes" "a block of 0 bytes" -n 2 "$work/jia-wrong" block
     refuses "an allocation at a host that is not there" "there is no host 2" -n 2 "$work/jia-wrong" host
     refuses "a list of blocks of no bytes" "one of them must be positive" -n 2 "$work/jia-wrong" list
-    refuses "a list of blocks that is nowhere" "the list of block sizes is a null pointer" -n 2 "$work/jia-wrong" no-list
+    refuses "a list of blocks that is nowhere" "the list of block sizes is a null pointer" -n 2 \
+        "$work/jia-wrong" no-list
     refuses "a negative condition variable" "no condition variable -1" -n 2 "$work/jia-wrong" cv
     refuses "releasing a lock that is not held" "does not hold" -n 2 "$work/jia-wrong" unlock
     refuses "a reduction that there is not" "no reduction 7" -n 2 "$work/jia-wrong" reduction
     refuses "a reduction of less than nothing" "a reduction of -1 numbers" -n 2 "$work/jia-wrong" numbers
     refuses "a reduction of what is not there" "was given a null pointer" -n 2 "$work/jia-wrong" nothing
     refuses "a reduction to nowhere" "was given a null pointer" -n 2 "$work/jia-wrong" nowhere
-    refuses "a reduction of two types" "a reduction here and at node .* differ in shape or arguments" -n 2 "$work/jia-wrong" types
-    refuses "a reduction to two roots" "a reduction here and at node .* differ in shape or arguments" -n 2 "$work/jia-wrong" roots
+    refuses "a reduction of two types" "a reduction here and at node .* differ in shape or arguments" -n 2 \
+        "$work/jia-wrong" types
+    refuses "a reduction to two roots" "a reduction here and at node .* differ in shape or arguments" -n 2 \
+        "$work/jia-wrong" roots
     refuses "a broadcast of two roots" "give jia_bcast.. the same root" -n 2 "$work/jia-wrong" broadcasts
     refuses "a broadcast of two roots among more" "give jia_bcast.. the same root" -n 3 "$work/jia-wrong" broadcasts
     refuses "a message longer than its buffer" "8 bytes does not fit a buffer of 4" -n 2 "$work/jia-wrong" message
@@ -50,7 +53,8 @@ if build jia-arguments $here/arguments.c; then
         show
     fi
     # shellcheck disable=SC2016
-    refuses "another number of arguments on one host" "started with argc 2 and host 0 with 1; start all hosts with the same" \
+    refuses "another number of arguments on one host" \
+        "started with argc 2 and host 0 with 1; start all hosts with the same" \
         -n 2 sh -c 'if [ "$COMEM_NODE" = 1 ]; then set -- more; fi; exec "$0" "$@"' "$work/jia-arguments"
     refuses "what JUMP calls an error" "ended the job: no file input of 3" -n 2 "$work/jia-arguments" error
 fi

@@ -70,7 +70,8 @@ program order tests/compat/parmacs order || failed "order does not build"
 program rounds tests/compat/parmacs rounds rounds-other || failed "rounds does not build"
 for name in sor is water ilink barnes rays; do
     program "$name" workloads/parmacs "$name" || failed "$name does not build"
-    ${CC:-cc} -std=c11 -O2 -ffp-contract=off -DCOMEM_SEQUENTIAL -Iinclude "workloads/$name.c" -o "$out/$name-sequential" -lm ||
+    ${CC:-cc} -std=c11 -O2 -ffp-contract=off -DCOMEM_SEQUENTIAL -Iinclude "workloads/$name.c" \
+        -o "$out/$name-sequential" -lm ||
         failed "$name for one thread does not build"
 done
 [ $status = 0 ] || exit 1
@@ -90,7 +91,8 @@ for engine in hlrc scope lrc msi hardware; do
         done
     done
 done
-[ $failures = $before ] && echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope, lrc, msi and hardware"
+[ $failures = $before ] &&
+    echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope, lrc, msi and hardware"
 
 # SPLASH-4's macros, and a main that only creates: as many workers as slots.
 before=$failures
@@ -106,13 +108,15 @@ for name in atomics creator; do
 done
 if command -v "${CXX:-c++}" >/dev/null; then
     m4 -P "$macros" tests/compat/parmacs/atomics.c.in >"$out/atomics.cc"
-    if "$bin/comem-cxx" -std=c++17 -O2 -Wall -Wextra -Werror -Wno-unused-function "$out/atomics.cc" -o "$out/atomics-cxx"; then
+    if "$bin/comem-cxx" -std=c++17 -O2 -Wall -Wextra -Werror -Wno-unused-function "$out/atomics.cc" \
+        -o "$out/atomics-cxx"; then
         for engine in hlrc msi; do over 2 1 $engine shm "atomics in C++" "atomics: ok" "$out/atomics-cxx" -p2; done
     else
         failed "atomics does not build as C++"
     fi
 fi
-[ $failures = $before ] && echo "ok: SPLASH-4's atomics on 1 to 4 nodes; workers in all slots, with numbers and arguments"
+[ $failures = $before ] &&
+    echo "ok: SPLASH-4's atomics on 1 to 4 nodes; workers in all slots, with numbers and arguments"
 
 # A program that declares malloc itself: not with <stdlib.h>, which it can do without, by m4 or by the compiler.
 before=$failures
@@ -135,10 +139,12 @@ over 1 3 hlrc shm "as many workers as -t on one node" "macros: ok" "$out/macros"
 expect "bare by itself" "bare: ok" "$out/bare"
 over 2 1 hlrc shm "bare" "bare: ok" "$out/bare"
 if echo 'int main(void) { return 0; }' | "${CC:-cc}" -flto -x c - -o "$out/probe" 2>/dev/null; then
-    "$bin/comem-cc" -O2 -flto "$out/bare.c" "$out/bare-other.c" -o "$out/bare-whole" || failed "bare does not build with link-time optimisation"
+    "$bin/comem-cc" -O2 -flto "$out/bare.c" "$out/bare-other.c" -o "$out/bare-whole" ||
+        failed "bare does not build with link-time optimisation"
     over 2 1 hlrc shm "bare with link-time optimisation" "bare: ok" "$out/bare-whole"
 fi
-[ $failures = $before ] && echo "ok: barriers of pairs on one node, macros without parentheses, arguments with side effects"
+[ $failures = $before ] &&
+    echo "ok: barriers of pairs on one node, macros without parentheses, arguments with side effects"
 
 before=$failures
 expect "rounds by itself" "rounds: ok" "$out/rounds" -p3
@@ -149,7 +155,8 @@ for engine in hlrc scope lrc msi hardware; do
         over 3 1 $engine $backbone "rounds with fewer workers than nodes" "rounds: ok" "$out/rounds" -p2
     done
 done
-[ $failures = $before ] && echo "ok: workers see the globals as they stood at each CREATE, and every function and stream"
+[ $failures = $before ] &&
+    echo "ok: workers see the globals as they stood at each CREATE, and every function and stream"
 
 # rounds_in_order WORKERS: the output that order must have.
 rounds_in_order() {
@@ -166,7 +173,8 @@ for backbone in udp shm; do
         failed "order over $backbone: status $?"
     [ "$printed" = "$(rounds_in_order 4)" ] || failed "order over $backbone: lines out of order: $printed"
 done
-[ $failures = $before ] && echo "ok: what workers print stands between what main prints before CREATE and after WAIT_FOR_END"
+[ $failures = $before ] &&
+    echo "ok: what workers print stands between what main prints before CREATE and after WAIT_FOR_END"
 
 for name in sor is water ilink barnes rays; do
     before=$failures

@@ -1,5 +1,5 @@
-/* The process model as a program meets it when all goes well. Arguments: a scenario, how many processes. The last line is "ended" and
- * the only other ones say what is wrong. */
+/* The process model as a program meets it when all goes well. Arguments: a scenario, how many processes. The last line
+ * is "ended" and the only other ones say what is wrong. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,7 +167,8 @@ static void take_all(void) {
         while ((i = comem_getsub(&global->loop, 199, (unsigned)processes)) >= 0) global->taken[i]++;
         comem_barrier_of(3, (unsigned)processes);
         for (i = 0; i < 201; i++)
-            CHECK(global->taken[i] == (i < 200 ? round : 0), "subscript %ld was handed out %ld times", i, global->taken[i]);
+            CHECK(global->taken[i] == (i < 200 ? round : 0), "subscript %ld was handed out %ld times", i,
+                  global->taken[i]);
         comem_barrier_of(4, (unsigned)processes);
     }
 }

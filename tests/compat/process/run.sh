@@ -60,7 +60,8 @@ scenario() {
     [ $fine = 0 ] || verdict ok "$what"
 }
 
-scenario rounds 'n*t' 0 "workers see the globals as they stood at CREATE, and memory in both directions, round after round"
+scenario rounds 'n*t' 0 \
+    "workers see the globals as they stood at CREATE, and memory in both directions, round after round"
 scenario rounds 'n*t>2?n*t-1:1' 0 "barriers of some of the threads order memory as those of all do"
 scenario loops 'n*t' 0 "GETSUB hands out every subscript once, and begins again"
 scenario pauses 'n*t' 0 "pauses count, and order memory"
@@ -117,19 +118,23 @@ if [ -z "$only" ] || [ "$only" = between ]; then
         job 0 "$bin/comem" run --no-prefix -n 3 --engine "$engine" "$out/rounds" part || fine=0
         job 0 "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" "$out/rounds" part || fine=0
     done
-    [ $fine = 0 ] || verdict ok "each worker begins with the globals as they stood at its own CREATE, also in a slot used again"
+    [ $fine = 0 ] ||
+        verdict ok "each worker begins with the globals as they stood at its own CREATE, also in a slot used again"
 fi
 
 if [ -z "$only" ] || [ "$only" = late ]; then
     fine=1
     for engine in hlrc scope lrc msi; do
         for backbone in shm udp; do
-            job 0 "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --backbone $backbone "$out/rounds" late 1 || fine=0
-            job 0 "$bin/comem" run --no-prefix -n 2 -t 3 --engine "$engine" --backbone $backbone "$out/rounds" late 2 || fine=0
+            job 0 "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --backbone $backbone \
+                "$out/rounds" late 1 || fine=0
+            job 0 "$bin/comem" run --no-prefix -n 2 -t 3 --engine "$engine" --backbone $backbone \
+                "$out/rounds" late 2 || fine=0
         done
     done
     job 0 "$out/rounds" late 0 || fine=0
-    [ $fine = 0 ] || verdict ok "a worker on a node with another at work begins with what main has changed, and that one keeps what it has changed"
+    [ $fine = 0 ] ||
+        verdict ok "a worker beside another one begins with what main has changed, and that one keeps its own changes"
 fi
 
 # A barrier of all threads is one message each way for each node, however many threads; thousands of pieces, and of
@@ -141,18 +146,21 @@ if [ -z "$only" ] || [ "$only" = costs ]; then
         messages=$(grep -o '"messages_sent": [0-9]*' "$out/stats.json" | head -n 1 | grep -o '[0-9]*$')
         repeated=$(grep -o '"timeouts": [0-9]*' "$out/stats.json" | head -n 1 | grep -o '[0-9]*$')
         if [ "$messages" -gt $((1100 + 3 * repeated)) ]; then
-            verdict FAILED "$messages messages of a node for 1000 barriers, 5000 pieces and 5000 pauses, $repeated repeated"
+            verdict FAILED \
+                "$messages messages of a node for 1000 barriers, 5000 pieces and 5000 pauses, $repeated repeated"
             fine=0
         fi
     done
-    [ $fine = 0 ] || verdict ok "barriers of all threads cost one message each way for each node, and small pieces and pauses at their beginning none"
+    [ $fine = 0 ] ||
+        verdict ok "barriers of all cost a message each way for each node; small pieces and pauses at their start none"
 fi
 
 # 64 MB of zeros that main has touched.
 if [ -z "$only" ] || [ "$only" = zeros ]; then
     fine=1
     for backbone in udp shm; do
-        job 0 "$bin/comem" run --no-prefix -n 3 --backbone $backbone --stats "$out/stats.json" "$out/rounds" zeros 3 || fine=0
+        job 0 "$bin/comem" run --no-prefix -n 3 --backbone $backbone --stats "$out/stats.json" \
+            "$out/rounds" zeros 3 || fine=0
         bytes=$(grep -o '"bytes_sent": [0-9]*' "$out/stats.json" | grep -o '[0-9]*$' | sort -n | tail -n 1)
         if [ -z "$bytes" ] || [ "$bytes" -gt $((2 << 20)) ]; then
             verdict FAILED "${bytes:-no} bytes were sent over $backbone for pages of zeros"
@@ -168,7 +176,8 @@ wrong() {
     local what=$1 wanted=$2 words=$3 printed ended=0
     shift 3
     [ -z "$only" ] || [ "$only" = wrong ] || return
-    printed=$(timeout --kill-after=5 30 "$bin/comem" run --no-prefix "$@" "$out/$program" "$what" 2>&1 </dev/null) || ended=$?
+    printed=$(timeout --kill-after=5 30 "$bin/comem" run --no-prefix "$@" "$out/$program" "$what" 2>&1 </dev/null) ||
+        ended=$?
     if [ "$ended" = "$wanted" ] && grep -qE "$words" <<<"$printed"; then
         verdict ok "$what: $words"
     else
@@ -180,7 +189,8 @@ wrong() {
 if "$bin/comem-cc" -std=gnu11 -DWITHOUT_MAIN_ENV tests/compat/process/wrong.c -o "$out/unstarted"; then
     program=unstarted
     for what in lock memory; do
-        wrong $what 2 'a PARMACS macro was used in a program that did not start as one; put MAIN_ENV into the file with main' -n 2
+        wrong $what 2 \
+            'a PARMACS macro was used in a program that did not start as one; put MAIN_ENV into the file with main' -n 2
     done
     program=wrong
 else
@@ -199,7 +209,9 @@ wrong worker 5 'printed before the exit' -n 1
 wrong library 2 "a worker on node 0, in one process with main, called exit\(0\) by way of a shared library" -n 2 -t 2
 wrong library 2 "a worker on node 0, in one process with main, called exit\(0\) by way of a shared library" -n 1
 wrong library 0 ended -n 2
-wrong counter 2 'GETSUB was given a counter at 0x[0-9a-f]+, which each node has for itself; let GSDEC stand in memory of G_MALLOC' -n 2
+wrong counter 2 \
+    'GETSUB was given a counter at 0x[0-9a-f]+, which each node has for itself; let GSDEC stand in memory of G_MALLOC' \
+    -n 2
 wrong counter 0 '^10 subscripts' -n 2 --globals share
 wrong counter 0 '^10 subscripts' -n 1
 wrong busy 9 'ended with status 9' -n 2
@@ -213,10 +225,12 @@ done
 wrong both 0 '^worker in slot 0$' -n 2
 wrong "both meet" 2 "BARRIER was used by main while a worker has main's slot.*one thread more \(-t\)" -n 2
 wrong "both late" 0 "the last worker has main's slot and begins when main comes to WAIT_FOR_END.*\(-t\)" -n 2
-wrong "stack argument" 2 "CREATE_WITH_ARG was given 0x[0-9a-f]+, which points to main's stack or arguments of node 0" -n 2
+wrong "stack argument" 2 "CREATE_WITH_ARG was given 0x[0-9a-f]+, which points to main's stack or arguments of node 0" \
+    -n 2
 wrong "stack argument" 0 '^ended$' -n 1
 wrong "heap argument" 2 'CREATE_WITH_ARG was given 0x[0-9a-f]+, which points to the private heap of node 0' -n 2
-wrong "own variable" 2 'FETCH_ADD was given a variable at 0x[0-9a-f]+, which each node has for itself.*--globals share' -n 2
+wrong "own variable" 2 \
+    'FETCH_ADD was given a variable at 0x[0-9a-f]+, which each node has for itself.*--globals share' -n 2
 wrong "own variable" 0 '^ended$' -n 2 --globals share
 wrong "own variable" 0 '^ended$' -n 1
 wrong askew 2 'FETCH_ADD was given a variable of 8 bytes at 0x[0-9a-f]+; give one that is aligned' -n 2
@@ -233,18 +247,25 @@ for backbone in shm udp; do
     wrong "worker's child" 0 'a process made by fork called Comem.*let its parent' -n 2 --backbone $backbone
     wrong "worker's child" 0 "the second child's status is right" -n 2 --backbone $backbone
 done
-wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap.*allocate it with G_MALLOC' -n 2 --check-pointers
+wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap.*allocate it with G_MALLOC' \
+    -n 2 --check-pointers
 wrong pointers 0 'global at 0x[0-9a-f]+ \(record\+8\) points into the private heap' -n 2 --check-pointers
 wrong pointers 0 "global at 0x[0-9a-f]+ \(argument\) points into main's stack or arguments" -n 2 --check-pointers
-wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap' -n 2 --globals share --check-pointers
-wrong pointers 0 'shared memory at 0x[0-9a-f]+ \(.*\+24\) points into the private heap.*allocate it with G_MALLOC' -n 2 --check-pointers
+wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap' -n 2 --globals share \
+    --check-pointers
+wrong pointers 0 'shared memory at 0x[0-9a-f]+ \(.*\+24\) points into the private heap.*allocate it with G_MALLOC' \
+    -n 2 --check-pointers
 wrong much 0 'looks at the first 64 of 80 MiB of shared memory at a CREATE' -n 2 --check-pointers
 for name in large mapped; do
-    wrong pointers 0 "global at 0x[0-9a-f]+ \\($name\\) points into private memory of malloc or mmap.*allocate it with G_MALLOC" -n 2 --check-pointers
+    wrong pointers 0 \
+        "global at 0x[0-9a-f]+ \\($name\\) points into private memory of malloc or mmap.*allocate it with G_MALLOC" \
+        -n 2 --check-pointers
 done
 if [ -z "$only" ] || [ "$only" = wrong ]; then
-    fine=$("$bin/comem" run --no-prefix -n 3 --check-pointers "$out/wrong" pointers 2>&1 | grep -E '\(fine|1048576 bytes from') || true
-    [ -z "$fine" ] && verdict ok "pointers: nothing is said of those that mean the same everywhere" || verdict FAILED "$fine"
+    fine=$("$bin/comem" run --no-prefix -n 3 --check-pointers "$out/wrong" pointers 2>&1 |
+        grep -E '\(fine|1048576 bytes from') || true
+    [ -z "$fine" ] && verdict ok "pointers: nothing is said of those that mean the same everywhere" ||
+        verdict FAILED "$fine"
 fi
 
 exit $status

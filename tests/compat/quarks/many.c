@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Regions are created and destroyed, more than an inbox holds news of, while other nodes wait: for a barrier, and for the end
- * of a forked function.
+ * Regions are created and destroyed, more than an inbox holds news of, while other nodes wait: for a barrier, and for
+ * the end of a forked function.
  */
 #include "../check.h"
 #include <quarks.h>

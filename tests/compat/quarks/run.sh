@@ -12,7 +12,8 @@ NODES=4 everywhere quarks-calls 2
 build quarks-many $here/many.c && over_each_backbone quarks-many
 if ! command -v "${CXX:-c++}" >/dev/null; then
     echo "SKIP: quarks: functions in C++: there is no C++ compiler"
-elif "${CXX:-c++}" -std=c++17 -O1 -Wall -Wextra -Wpedantic -Werror -I"$include/compat" $here/functions.cpp -o "$work/quarks-functions" \
+elif "${CXX:-c++}" -std=c++17 -O1 -Wall -Wextra -Wpedantic -Werror -I"$include/compat" $here/functions.cpp \
+    -o "$work/quarks-functions" \
     -L"$bin" -lcomem -Wl,-rpath,"$bin"; then
     over_each_backbone quarks-functions
 else

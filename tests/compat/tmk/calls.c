@@ -53,7 +53,8 @@ static void allocate_and_distribute(void) {
     CHECK(*pointer_of_the_other_file == 77);
 }
 
-/* Programs distribute more than a variable has, and what says who is who may stand behind it. It stays each process's own. */
+/* Programs distribute more than a variable has, and what says who is who may stand behind it. It stays each process's
+ * own. */
 static void distribute_too_much(void) {
     unsigned me = Tmk_proc_id;
     char *one = (char *)&Tmk_proc_id, *other = (char *)&Tmk_nprocs, *low = one < other ? one : other;
@@ -78,8 +79,8 @@ static void sum_up(void) {
     for (i = 0; i < 200; i++) CHECK(rows[i][i] == (int)i);
 }
 
-/* A value that is distributed before a lock is released is there once the lock is acquired; and whoever distributes last
- * wins. */
+/* A value that is distributed before a lock is released is there once the lock is acquired; and whoever distributes
+ * last wins. */
 static void distribute_under_a_lock(void) {
     int turn;
     for (;;) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Process 0 distributes more than an inbox holds while the others wait at a barrier: small values again and again, and a
- * large variable at once.
+ * Process 0 distributes more than an inbox holds while the others wait at a barrier: small values again and again, and
+ * a large variable at once.
  */
 #include "../check.h"
 #include <tmk.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Processes that wait for what is distributed without any synchronisation: they look at the variable again and again, or wait in
- * sigpause or pause for the signal that comes with it.
+ * Processes that wait for what is distributed without any synchronisation: they look at the variable again and again,
+ * or wait in sigpause or pause for the signal that comes with it.
  */
 #include "../check.h"
 #include <signal.h>

@@ -50,7 +50,11 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4])]
     nodes: Vec<usize>,
     /// Engines; `msi:ranges` accesses rows as ranges instead of cell by cell
-    #[arg(long, value_delimiter = ',', default_values_t = ["owner", "broadcast", "msi", "msi:ranges"].map(str::to_string))]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_values_t = ["owner", "broadcast", "msi", "msi:ranges"].map(str::to_string)
+    )]
     engines: Vec<String>,
     /// Where the compiled workloads are
     #[arg(long, default_value = "out/workloads")]
@@ -270,8 +274,10 @@ impl Demo {
     fn explain(&self, rows: &[Row]) {
         println!(
             "\n{}\n\n\
-             speed-up: over as many iterations of the same program, with the same way of access, built without any Comem call;\n\
-             a run that has not the time for all iterations makes fewer. waiting: share of the threads' time. check: against\n\
+             speed-up: over as many iterations of the same program, with the same way of access, built without any \
+             Comem call;\n\
+             a run that has not the time for all iterations makes fewer. waiting: share of the threads' time. check: \
+             against\n\
              the result without Comem, bit by bit; broadcast promises nothing, so its error is shown.",
             table::explain(rows)
         );

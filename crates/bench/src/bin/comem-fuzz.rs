@@ -49,7 +49,8 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "comem-fuzz: seeds {}..{}, {INPUTS} inputs each: {messages} messages delivered, {steps} steps taken, {refused} datagrams refused, no failure",
+        "comem-fuzz: seeds {}..{}, {INPUTS} inputs each: {messages} messages delivered, {steps} steps taken, \
+         {refused} datagrams refused, no failure",
         arguments.seed,
         arguments.seed + seeds
     );

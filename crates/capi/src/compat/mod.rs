@@ -43,7 +43,8 @@ unsafe fn begin(system: &str, engine: &str) -> Outcome<()> {
         return Err(Failure::new(
             Code::Misuse,
             format!(
-                "a program for {system} has one thread in each process, not {threads}; start it without -t, on more nodes"
+                "a program for {system} has one thread in each process, not {threads}; start it without -t, on more \
+                 nodes"
             ),
         ));
     }

@@ -25,7 +25,8 @@ impl Variable {
     fn new(macro_name: &str, address: *mut c_void, bytes: usize) -> Outcome<Variable> {
         if !address.addr().is_multiple_of(bytes.max(1)) || address.is_null() {
             return Err(argument(format!(
-                "{macro_name} was given a variable of {bytes} bytes at {address:?}; give one that is aligned to its size"
+                "{macro_name} was given a variable of {bytes} bytes at {address:?}; give one that is aligned to its \
+                 size"
             )));
         }
         match bytes {
@@ -34,7 +35,8 @@ impl Variable {
             4 => Ok(Variable::Bits32(address.cast())),
             8 => Ok(Variable::Bits64(address.cast())),
             _ => Err(argument(format!(
-                "{macro_name} was given a variable of {bytes} bytes; give an integer, a pointer or a number of 1, 2, 4 or 8 bytes"
+                "{macro_name} was given a variable of {bytes} bytes; give an integer, a pointer or a number of 1, 2, \
+                 4 or 8 bytes"
             ))),
         }
     }

@@ -128,8 +128,8 @@ fn private_argument(argument: usize, what: &str) -> Failure {
     Failure::new(
         Code::Argument,
         format!(
-            "CREATE_WITH_ARG was given {argument:#x}, which points to {what} of node 0 and means nothing to a worker of another node; let it \
-             point to memory of G_MALLOC or to a global variable, or pass a number itself"
+            "CREATE_WITH_ARG was given {argument:#x}, which points to {what} of node 0 and means nothing to a worker \
+             of another node; let it point to memory of G_MALLOC or to a global variable, or pass a number itself"
         ),
     )
 }
@@ -142,8 +142,8 @@ fn no_slot(process: &Process, outstanding: usize) -> Failure {
             "CREATE of more than {outstanding} workers at once; one node has no room for more: start more nodes (-n)"
         ),
         _ => format!(
-            "CREATE of worker {}, but {nodes} nodes of {threads} threads have no free slot; start the job with -t {needed} or more \
-             (nodes times -t is at least the number of workers, and one more if main works as well)",
+            "CREATE of worker {}, but {nodes} nodes of {threads} threads have no free slot; start the job with -t \
+             {needed} or more (nodes times -t is at least the number of workers, and one more if main works as well)",
             outstanding + 1
         ),
     })

@@ -108,19 +108,20 @@ pub fn difference(mine: &str, theirs: &str) -> Option<String> {
     for (address, id, name) in &mine {
         let Some((their_address, their_id, _)) = theirs.iter().find(|(_, _, n)| n == name) else {
             return Some(format!(
-                "does not have {name} loaded, as node 0 has; start all nodes with the same libraries (LD_PRELOAD, LD_LIBRARY_PATH)"
+                "does not have {name} loaded, as node 0 has; start all nodes with the same libraries (LD_PRELOAD, \
+                 LD_LIBRARY_PATH)"
             ));
         };
         if id != their_id {
             return Some(format!(
-                "has a different {name} (build {their_id}; node 0: {id}), so pointers to it mean nothing there; install the same \
-                 version on all hosts, or link the program statically"
+                "has a different {name} (build {their_id}; node 0: {id}), so pointers to it mean nothing there; \
+                 install the same version on all hosts, or link the program statically"
             ));
         }
         if address != their_address {
             return Some(format!(
-                "has {name} at {their_address}, node 0 at {address}; give all nodes the same limit of the stack's size (ulimit -s), \
-                 and let them switch address randomisation off (setarch -R)"
+                "has {name} at {their_address}, node 0 at {address}; give all nodes the same limit of the stack's \
+                 size (ulimit -s), and let them switch address randomisation off (setarch -R)"
             ));
         }
     }

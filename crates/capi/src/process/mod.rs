@@ -105,8 +105,8 @@ pub fn check_main_may_meet(macro_name: &str) -> Outcome<()> {
         return Ok(());
     }
     let what = format!(
-        "{macro_name} was used by main while a worker has main's slot, which begins when main comes to WAIT_FOR_END; main works as well here, \
-         so start the job with one thread more (-t), or with more nodes"
+        "{macro_name} was used by main while a worker has main's slot, which begins when main comes to WAIT_FOR_END; \
+         main works as well here, so start the job with one thread more (-t), or with more nodes"
     );
     Err(Failure::new(Code::Misuse, what))
 }

@@ -87,8 +87,8 @@ fn tell_that_it_waits() {
     SAID.call_once(|| {
         let name = crate::job::name();
         comem_rt::error::say(format_args!(
-            "comem: {name}: the last worker has main's slot and begins when main comes to WAIT_FOR_END, which it has not in 10 s; if main \
-             is to work meanwhile, start the job with one thread more (-t)"
+            "comem: {name}: the last worker has main's slot and begins when main comes to WAIT_FOR_END, which it has \
+             not in 10 s; if main is to work meanwhile, start the job with one thread more (-t)"
         ));
     });
 }

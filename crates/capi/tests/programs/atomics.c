@@ -58,7 +58,8 @@ static void operations(words *w) {
     CHECK(w->bits == (threads < 64 ? (UINT64_C(1) << threads) - 1 : ~UINT64_C(0)));
     CHECK(w->swapped == 3 * (uint64_t)threads);
     comem_barrier();
-    /* And operations find what was stored plainly before it, by whatever thread, also if it is what stood there once. */
+    /* And operations find what was stored plainly before it, by whatever thread, also if it is what stood there
+     * once. */
     for (int round = 0; round < SWITCHES; round++) {
         if (me == round % threads) w->count = round == 1 ? 0 : 1000;
         comem_barrier();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * What the program hands to Comem may lie in shared memory that has to be fetched first: messages to other nodes and to the own
- * one while messages come, elements of arrays whose neighbours in the unit others are writing, and results of reductions.
+ * What the program hands to Comem may lie in shared memory that has to be fetched first: messages to other nodes and to
+ * the own one while messages come, elements of arrays whose neighbours in the unit others are writing, and results of
+ * reductions.
  */
 #include <comem.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * callers: what one thread of every node does together is done by each node's first thread or by another, while the first waits outside
- * of Comem for the other's end, or for a lock that the other holds. Two threads a node.
+ * callers: what one thread of every node does together is done by each node's first thread or by another, while the
+ * first waits outside of Comem for the other's end, or for a lock that the other holds. Two threads a node.
  */
 #define _GNU_SOURCE 1
 #include <comem.h>

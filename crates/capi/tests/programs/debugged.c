@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * debugged: node 0 runs under gdb, which stops in `look`, where pages of node 1's are not here yet. Both nodes then read what the other
- * has written, fault by fault.
+ * debugged: node 0 runs under gdb, which stops in `look`, where pages of node 1's are not here yet. Both nodes then
+ * read what the other has written, fault by fault.
  */
 #include <comem.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * early: node 0 reads pages that node 1 has written, one fault a page, again and again; the argument says which threads of the program's own there are
- * beside: "alone", "beside" or "gone".
+ * early: node 0 reads pages that node 1 has written, one fault a page, again and again; the argument says which threads
+ * of the program's own there are beside: "alone", "beside" or "gone".
  */
 #include <comem.h>
 

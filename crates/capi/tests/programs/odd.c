@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * odd: prints its second argument on each node, one after another; or unmaps memory that is shared, or ends with its first thread before its last, or calls
- * Comem where a thread is taken down, or closes descriptors that it has not opened,
- * or prints an argument and the sum of all nodes, or writes what another node has made.
+ * odd: prints its second argument on each node, one after another; or unmaps memory that is shared, or ends with its
+ * first thread before its last, or calls Comem where a thread is taken down, or closes descriptors that it has not
+ * opened, or prints an argument and the sum of all nodes, or writes what another node has made.
  */
 #include <comem.h>
 
@@ -100,7 +100,8 @@ int main(int argc, char **argv) {
         comem_barrier();
     }
     if (!strcmp(argv[1], "cut")) {
-        /* As if a function without a prototype had given it: the lower half, with its sign. The label tells which of two. */
+        /* As if a function without a prototype had given it: the lower half, with its sign. The label tells which of
+         * two. */
         int *other = comem_alloc_all(5000, NULL);
         int *field = comem_alloc_all(5000, NULL);
         comem_label(other, "other");
@@ -120,7 +121,8 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "late")) {
         pthread_t thread;
         comem_set_error_handler(refused, NULL);
-        if (pthread_key_create(&key, lock_late) != 0 || pthread_create(&thread, NULL, end_with_key, NULL) != 0) return 1;
+        if (pthread_key_create(&key, lock_late) != 0) return 1;
+        if (pthread_create(&thread, NULL, end_with_key, NULL) != 0) return 1;
         pthread_join(thread, NULL);
         return comem_finish() != 0;
     }

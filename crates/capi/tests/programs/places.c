@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * places: threads that end with something open, on two nodes of two threads: what was sent to their places, and ranges that others want.
+ * places: threads that end with something open, on two nodes of two threads: what was sent to their places, and ranges
+ * that others want.
  */
 #include <comem.h>
 

@@ -26,7 +26,8 @@ static void in_parallel(void *unused) {
 
 /* Each node's part, by a team of as many threads as the node has places. */
 static void by_openmp(void) {
-    const long low = (long)ITEMS * comem_node() / comem_nodes(), high = (long)ITEMS * (comem_node() + 1) / comem_nodes();
+    const long low = (long)ITEMS * comem_node() / comem_nodes();
+    const long high = (long)ITEMS * (comem_node() + 1) / comem_nodes();
 #pragma omp parallel for num_threads(comem_threads_per_node())
     for (long i = low; i < high; i++) items[i]++;
     comem_node_barrier();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * ranges: what is written within a range of elements stays, whatever the thread does meanwhile, and ends without a beginning are refused; two nodes.
+ * ranges: what is written within a range of elements stays, whatever the thread does meanwhile, and ends without a
+ * beginning are refused; two nodes.
  */
 #include <comem.h>
 
@@ -107,7 +108,8 @@ static void nothing_reduced(void) {
     CHECK(comem_read_i64(b, 9) == 99);
 }
 
-/* With an argument, the calls that fail: collective calls have come apart then, so node 0 ends the job, with status 42. */
+/* With an argument, the calls that fail: collective calls have come apart then, so node 0 ends the job, with status
+ * 42. */
 int main(int argc, char **argv) {
     const comem_object_options options = {.unit_elements = UNIT, .home = COMEM_HOME_ON, .home_number = 1};
     CHECK(comem_start() == 0 && comem_nodes() == 2);

@@ -1,6 +1,6 @@
-/* The system refuses the table of what nodes of one host may copy of each other's memory. Node 0 writes a value into a page and takes it back before anybody
- * is told of it; node 1 fetches the page between the two, for another word, and must not get that value. The argument is a file of a page, by which the
- * two meet without Comem. */
+/* The system refuses the table of what nodes of one host may copy of each other's memory. Node 0 writes a value into a
+ * page and takes it back before anybody is told of it; node 1 fetches the page between the two, for another word, and
+ * must not get that value. The argument is a file of a page, by which the two meet without Comem. */
 #define _GNU_SOURCE
 #include <comem.h>
 #include <errno.h>
@@ -71,7 +71,9 @@ int main(int argc, char **argv) {
     int file = argc > 1 ? open(argv[1], O_RDWR) : -1;
     meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (meeting == MAP_FAILED) return perror("refused"), 1;
-    if (comem_node() == 0 && (sem_init(&meeting->written, 1, 0) != 0 || sem_init(&meeting->fetched, 1, 0) != 0)) return 1;
+    if (comem_node() == 0) {
+        if (sem_init(&meeting->written, 1, 0) != 0 || sem_init(&meeting->fetched, 1, 0) != 0) return 1;
+    }
     comem_region_options options = {.home = COMEM_HOME_ON, .home_number = 0};
     memory = comem_alloc_all(PAGES * WORDS * sizeof *memory, &options);
     if (memory == NULL) return fprintf(stderr, "%s\n", comem_last_error()), 1;

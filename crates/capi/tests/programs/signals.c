@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * signals: a program that takes its signals itself, by sigwait or in a handler, while Comem's own threads are about. Each comes in the
- * thread that the program has left it to.
+ * signals: a program that takes its signals itself, by sigwait or in a handler, while Comem's own threads are about.
+ * Each comes in the thread that the program has left it to.
  */
 #define _GNU_SOURCE 1
 #include <comem.h>

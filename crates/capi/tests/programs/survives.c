@@ -94,7 +94,8 @@ static void *works(void *unused) {
     return NULL;
 }
 
-/* So does one that is cancelled while it waits for a condition; and then neither faults nor locks are cancellation points. */
+/* So does one that is cancelled while it waits for a condition; and then neither faults nor locks are cancellation
+ * points. */
 static void cancelled_at_work(void) {
     pthread_t thread;
     void *result = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * waits: lets a thread wait for longer than ten seconds, and then goes on as if nothing had been; the argument says for what.
+ * waits: lets a thread wait for longer than ten seconds, and then goes on as if nothing had been; the argument says for
+ * what.
  */
 #include <comem.h>
 

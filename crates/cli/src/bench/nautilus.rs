@@ -93,7 +93,8 @@ struct Measured {
 /// What the columns are.
 const COLUMNS: &str = "\
 t(1): the sequential program, or one node where there is none; t(N): all nodes; both as the program says in time_s=
-SG: page-fault signals, gp: page requests, of the node with the most of each; both of the whole run, set-up and final check included
+SG: page-fault signals, gp: page requests, of the node with the most of each;
+    both of the whole run, set-up and final check included
 ";
 
 /// Runs the command; its exit code.

@@ -193,7 +193,8 @@ impl HostReport {
         match small {
             0 => "it does not say what they cost".to_string(),
             _ => format!(
-                "on every datagram, unless --auth off is said; {small} ns for 64 bytes, {page} for a page, {} us for 60 KiB",
+                "on every datagram, unless --auth off is said; {small} ns for 64 bytes, {page} for a page, {} us for \
+                 60 KiB",
                 long.div_ceil(1000)
             ),
         }

@@ -45,21 +45,22 @@ impl Limits {
         // A node has the heap's file in two places.
         if let Some(limit) = self.address_space.filter(|limit| *limit / 2 < self.heap) {
             list.push(format!(
-                "programs that share pages cannot run: a process may have {} of address space (ulimit -v), and a heap of {heap} \
-                 takes twice as much; raise the limit, or choose a smaller --heap",
+                "programs that share pages cannot run: a process may have {} of address space (ulimit -v), and a heap \
+                 of {heap} takes twice as much; raise the limit, or choose a smaller --heap",
                 bytes(limit)
             ));
         }
         if let Some(limit) = self.file.filter(|limit| *limit < self.heap) {
             list.push(format!(
-                "programs that share pages cannot run: a file may have {} (ulimit -f), and the heap is a memory file of {heap}; \
-                 raise the limit, or choose a smaller --heap",
+                "programs that share pages cannot run: a file may have {} (ulimit -f), and the heap is a memory file \
+                 of {heap}; raise the limit, or choose a smaller --heap",
                 bytes(limit)
             ));
         }
         if let Some(limit) = self.descriptors.filter(|limit| *limit < DESCRIPTORS_MIN) {
             list.push(format!(
-                "a process may have {limit} open files (ulimit -n), and jobs of a few nodes need {DESCRIPTORS_MIN}; raise the limit"
+                "a process may have {limit} open files (ulimit -n), and jobs of a few nodes need {DESCRIPTORS_MIN}; \
+                 raise the limit"
             ));
         }
         list.extend(self.directory.clone());

@@ -116,12 +116,12 @@ impl Measured {
         let (packet, least) = (self.packet_bytes, MTUS.start());
         match self.safe_mtu {
             Some(mtu) => Some(format!(
-                "packets of {packet} bytes do not get there and back ({lost} of {tried} were lost), those of {mtu} do: start jobs with \
-                 --mtu {mtu}, or mend the MTU on the way"
+                "packets of {packet} bytes do not get there and back ({lost} of {tried} were lost), those of {mtu} \
+                 do: start jobs with --mtu {mtu}, or mend the MTU on the way"
             )),
             None if too_many(self.long_lost) => Some(format!(
-                "packets of {packet} bytes do not get there and back ({lost} of {tried} were lost), nor do those of {least}: let UDP pass \
-                 on the way"
+                "packets of {packet} bytes do not get there and back ({lost} of {tried} were lost), nor do those of \
+                 {least}: let UDP pass on the way"
             )),
             None => {
                 let (lost, sent) = self.lost;

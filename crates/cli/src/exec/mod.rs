@@ -5,7 +5,7 @@
 //! | the job | node zero's address |
 //! |---|---|
 //! | `--zero HOST:PORT` | that one |
-//! | all on one host | node zero takes a free loopback port and leaves it in a file of the user's own directory on this host |
+//! | all on one host | node zero leaves a free loopback port in a file of the user's own directory on this host |
 //! | Slurm, several hosts | the first host of the step's list, and a port that follows from job and step |
 //! | anything else | node zero leaves it in a file of a directory that all hosts share (`--rendezvous`, `~/.comem`) |
 //!

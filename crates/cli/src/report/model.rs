@@ -490,7 +490,11 @@ pub mod tests {
 
     #[test]
     fn nodes_that_know_a_region_by_different_names_tell_of_one() {
-        let region = |label: &str, by: &str| json!({"label": label, "named_by": by, "address": "0x1000", "bytes": 8192, "engine": "hlrc", "fetch_us": 10});
+        let region = |label: &str, by: &str| {
+            json!({
+                "label": label, "named_by": by, "address": "0x1000", "bytes": 8192, "engine": "hlrc", "fetch_us": 10
+            })
+        };
         let names =
             [("region at page 1", "page"), ("grid.c:12", "allocation"), ("grid", "label"), ("grid.c:12", "allocation")];
         let nodes: Vec<Value> = names.iter().map(|(label, by)| json!({ "regions": [region(label, by)] })).collect();

@@ -73,8 +73,8 @@ fn times(run: &Run) -> String {
     if run.nodes.len() > 1 {
         table.row(line("all".to_string(), &run.total()));
     }
-    let heading = "\nwhere the threads' time went (thread-microseconds, threads x wall time in all; idle: before a thread began and \
-                   after it had ended; the service thread's own work stands beside)\n";
+    let heading = "\nwhere the threads' time went (thread-microseconds, threads x wall time in all; idle: before a \
+                   thread began and after it had ended; the service thread's own work stands beside)\n";
     let gaps = run.nodes.iter().filter(|node| node.reported).filter_map(gap);
     heading.to_string() + &table.text(2) + &gaps.collect::<String>()
 }

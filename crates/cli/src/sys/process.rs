@@ -40,16 +40,16 @@ impl Ended {
                 Some("the kernel's log (dmesg) says whether memory ran out; if not, somebody sent it".to_string())
             }
             Ended::Signal(libc::SIGSEGV) if nodes > 1 => Some(format!(
-                "see where, with comem run --gdb {node}; if this node has said nothing of it before: a pointer to what another node has \
-                 for itself (malloc, stack, variables) leads nowhere"
+                "see where, with comem run --gdb {node}; if this node has said nothing of it before: a pointer to \
+                 what another node has for itself (malloc, stack, variables) leads nowhere"
             )),
             Ended::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGABRT) => {
                 Some(format!("see where, with comem run --gdb {node}"))
             }
             // The loader's status, and a shell's.
             Ended::Status(127) => Some(
-                "something was not found, and the line before says what; if it is libcomem.so, link with comem-cc, or with \
-                 -Wl,-rpath and its directory"
+                "something was not found, and the line before says what; if it is libcomem.so, link with comem-cc, or \
+                 with -Wl,-rpath and its directory"
                     .to_string(),
             ),
             _ => None,
@@ -64,7 +64,8 @@ impl fmt::Display for Ended {
             Ended::Signal(signal) => write!(f, "was killed by {}", signals::name(*signal)),
             Ended::OutOfMemory => write!(
                 f,
-                "was killed by {}, probably because memory ran out (lower --cache, share less, use more hosts, or allow the job more memory)",
+                "was killed by {}, probably because memory ran out (lower --cache, share less, use more hosts, or \
+                 allow the job more memory)",
                 signals::name(libc::SIGKILL)
             ),
         }

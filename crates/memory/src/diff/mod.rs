@@ -19,9 +19,9 @@
 //!        | words : [u8; 64]                             form 2: one bit for each 8-byte word; all of the word
 //!        | words : [u8; 64], partial, masks             form 3: partial = one bit for each changed word, in whole
 //!                                                               bytes; masks = one byte for each partial word
-//!        | lines : u64, usual : u64, others, line...    form 4: lines = one bit for each 64-byte line in which something changed;
-//!                                                               usual = the bits of most of these; others = one bit for each of
-//!                                                               them, in whole bytes: not as usual
+//!        | lines : u64, usual : u64, others, line...    form 4: lines = one bit for each 64-byte line with a
+//!                                                               change; usual = the bits of most of these; others =
+//!                                                               one bit for each of them, in whole bytes: not as usual
 //! line   = words : u8, masks                             which of its 8-byte words are not as usual; one byte for each
 //! ```
 //!

@@ -216,10 +216,8 @@ pub(super) fn say_what_was_meant(address: usize, context: *const libc::c_void) {
 /// Ends the process, whose calling thread has been interrupted in the middle of Comem and is to go into that a second
 /// time.
 pub fn end_in_the_middle() -> ! {
-    say(
-        "shared memory was touched, or Comem called, while the same thread was in the middle of Comem; a signal handler of the \
-        program does this: let it set a flag of the process's own, and look at that outside",
-    );
+    say("shared memory was touched, or Comem called, while the same thread was in the middle of Comem; a signal \
+         handler of the program does this: let it set a flag of the process's own, and look at that outside");
     std::process::abort();
 }
 
@@ -398,7 +396,13 @@ static HANDLERS: [Handler; ENTRIES] = [
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[unsafe(naked)]
 extern "C" fn on_signal<const ENTRY: usize>(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    std::arch::naked_asm!("lea rcx, [rsp + 8]", "mov r8d, {entry}", "jmp {handle}", entry = const ENTRY, handle = sym handle)
+    std::arch::naked_asm!(
+        "lea rcx, [rsp + 8]",
+        "mov r8d, {entry}",
+        "jmp {handle}",
+        entry = const ENTRY,
+        handle = sym handle
+    )
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -175,7 +175,8 @@ functions! {
     ucp_ep_rkey_unpack: fn(Handle, *const c_void, *mut Handle) -> Status;
     ucp_put_nbx: fn(Handle, *const c_void, usize, u64, Handle, *const Padded<RequestParams>) -> *mut c_void;
     ucp_get_nbx: fn(Handle, *mut c_void, usize, u64, Handle, *const Padded<RequestParams>) -> *mut c_void;
-    ucp_atomic_op_nbx: fn(Handle, Atomic, *const c_void, usize, u64, Handle, *const Padded<RequestParams>) -> *mut c_void;
+    ucp_atomic_op_nbx:
+        fn(Handle, Atomic, *const c_void, usize, u64, Handle, *const Padded<RequestParams>) -> *mut c_void;
     ucp_ep_flush_nbx: fn(Handle, *const Padded<RequestParams>) -> *mut c_void;
     ucp_request_check_status: fn(*mut c_void) -> Status;
     ucp_request_free: fn(*mut c_void);

@@ -18,12 +18,15 @@
 //!
 //! | datagram | payload |
 //! |---|---|
-//! | request | `delta` u16, \[fragment u32\], body; `delta` is this packet's number less the oldest one that the channel still keeps: older stored replies can go |
+//! | request | `delta` u16, \[fragment u32\], body |
 //! | post | \[fragment u32\], body |
 //! | free | \[fragment u32\], body; to a group always one datagram |
 //! | reply (flag `ACK`) | request's number u64, \[fragment u32\], body |
 //! | [`MsgType::ACK`](crate::wire::header::MsgType::ACK), flag `ACK` | first number u64, then a bitmap in words of 64 |
-//! | [`MsgType::RESEND`](crate::wire::header::MsgType::RESEND) | request's number u64, then a bitmap of the reply's fragments that are there |
+//! | [`MsgType::RESEND`](crate::wire::header::MsgType::RESEND) | request's number u64, a bitmap of fragments |
+//!
+//! `delta` is the request's number less the oldest one that the channel still keeps: older stored replies can go. A
+//! RESEND tells which fragments of the reply are there.
 //!
 //! A message of several fragments says in each: their count (8 bits) and the message's length (24 bits). All
 //! fragments but the last are equally long, so that the kernel can cut them from one buffer (GSO).

@@ -31,8 +31,8 @@
 //! At the end of a job ports close in the best order. So a node that enters the closing barrier says
 //! [`Detector::closing`], and from then on a closed port counts only if no farewell comes within a second. Past the
 //! barrier it says
-//! [`Detector::closed`]: no closed port counts any more, whoever tells of it, for farewells get lost too. When it ends, it
-//! says [`Detector::leave`].
+//! [`Detector::closed`]: no closed port counts any more, whoever tells of it, for farewells get lost too. When it ends,
+//! it says [`Detector::leave`].
 //!
 //! # Polling
 //!

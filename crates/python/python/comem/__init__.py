@@ -1,6 +1,7 @@
 """NumPy arrays that several machines share.
 
-A shared array is an ordinary ``numpy.ndarray``; its memory is on every node of the job, and Comem moves what is touched::
+A shared array is an ordinary ``numpy.ndarray``; its memory is on every node of the job, and Comem moves what is
+touched::
 
     import comem
 
@@ -10,8 +11,8 @@ A shared array is an ordinary ``numpy.ndarray``; its memory is on every node of 
     comem.barrier()
     print(comem.rank, a.sum())
 
-``comem run -n 4 python program.py`` (or ``python -m comem run …``) runs it on four nodes; ``python program.py`` alone is a
-correct job of one node.
+``comem run -n 4 python program.py`` (or ``python -m comem run …``) runs it on four nodes; ``python program.py`` alone
+is a correct job of one node.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Shared arrays: ordinary ``numpy.ndarray`` objects whose memory all nodes share.
 
-The base of each is an array of as many elements, and that one's base the ``_Memory`` with a ``Region``; views hold on to it as views
-always do. A region that no node holds any more is given back at the next collective allocation, so memory never goes while somebody
-looks at it.
+The base of each is an array of as many elements, and that one's base the ``_Memory`` with a ``Region``; views hold on
+to it as views always do. A region that no node holds any more is given back at the next collective allocation, so
+memory never goes while somebody looks at it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def _dtype(dtype: Any) -> np.dtype:
         raise ArgumentError(f"{_words.of(dtype)} is no type of elements: {error}") from None
     if dtype.hasobject:
         raise ArgumentError(
-            f"elements of type {dtype} are references to Python objects of one process; share numbers, or fields of them"
+            f"elements of type {dtype} are references to Python objects of one process; share numbers, or fields of "
+            "them"
         )
     if dtype.itemsize == 0:
         raise ArgumentError(f"elements of type {dtype} have no size; give the length, as in \"S16\"")
@@ -63,13 +64,16 @@ def _homes(home: Home, rows: int, nbytes: int) -> Tuple[str, List[int]]:
     if isinstance(home, str):
         if home not in ("block", "cyclic", "first-touch", "automatic"):
             raise ArgumentError(
-                f"there is no home {_words.of(home)}; use \"block\", \"cyclic\", \"first-touch\", \"automatic\" or a node's number"
+                f'there is no home {_words.of(home)}; use "block", "cyclic", "first-touch", "automatic" or a '
+                "node's number"
             )
         return home, _runs(rows, nbytes) if home == "block" else []
     try:
         node = operator.index(home)
     except TypeError:
-        raise ArgumentError(f"{_words.of(home)} is no home; use the name of a way to place pages, or a node's number") from None
+        raise ArgumentError(
+            f"{_words.of(home)} is no home; use the name of a way to place pages, or a node's number"
+        ) from None
     if not 0 <= node < size():
         raise ArgumentError(f"there is no node {node} to be home; the job has {size()} nodes")
     return "node", [node]
@@ -128,7 +132,8 @@ def _new(
     region = _core.allocate(max(nbytes, 1), next_number(), homes[0], homes[1], engine, label)
     memory = _Memory(region, math.prod(shape + dtype.shape))
     _held[region.number] = memory
-    return _handed_out(np.ndarray(shape, dtype, buffer=np.asarray(memory), order=order))  # type: ignore[call-overload, arg-type]
+    elements = np.asarray(memory)
+    return _handed_out(np.ndarray(shape, dtype, buffer=elements, order=order))  # type: ignore[call-overload, arg-type]
 
 
 def _free_dropped(most: int) -> None:
@@ -159,9 +164,9 @@ def zeros(
     order : {"C", "F"}
         How elements lie in memory.
     home : {"automatic", "block", "cyclic", "first-touch"} or int
-        Where pages live, which makes a difference in speed alone. "block": with the node whose :func:`split` has the row
-        (the column, with order "F"); "cyclic": page after page in turn; "first-touch": where they are used first; a number: all on that
-        node; "automatic": where they are used first, and then with a node that alone writes them.
+        Where pages live, which makes a difference in speed alone. "block": with the node whose :func:`split` has the
+        row (the column, with order "F"); "cyclic": page after page in turn; "first-touch": where they are used first; a
+        number: all on that node; "automatic": where they are used first, and then with a node that alone writes them.
     engine : {"hlrc", "scope", "lrc", "msi", "hardware"}, optional
         What keeps copies alike; without one, the job's.
     name : str, optional
@@ -440,7 +445,8 @@ def full_like(
 def open_npy(
     path: Any, *, home: Home = "block", engine: Optional[str] = None, name: Optional[str] = None
 ) -> np.ndarray:
-    """A shared array with the contents of a ``.npy`` file. Each node reads its own part; a node without the file leaves that to node 0.
+    """A shared array with the contents of a ``.npy`` file. Each node reads its own part; a node without the file leaves
+    that to node 0.
 
     Parameters
     ----------
@@ -584,8 +590,8 @@ def renewed() -> None:
 
 
 class _Memory:
-    """A region as elements, of which NumPy makes the base of an array: there are libraries that compare an array's size with its
-    base's, and copy what looks like a small part of something large.
+    """A region as elements, of which NumPy makes the base of an array: there are libraries that compare an array's size
+    with its base's, and copy what looks like a small part of something large.
     """
 
     __slots__ = ("region", "elements", "arrays", "__weakref__")
@@ -646,7 +652,9 @@ def refer(a: np.ndarray) -> Reference:
     """A reference to a shared array or a view of one; the array must be held until the reference was resolved."""
     memory = _memory_of(a)
     offset = a.__array_interface__["data"][0] - memory.region.address
-    return Reference(job_name(), memory.region.number, memory.elements, offset, a.shape, a.strides, a.dtype, a.flags.writeable)
+    return Reference(
+        job_name(), memory.region.number, memory.elements, offset, a.shape, a.strides, a.dtype, a.flags.writeable
+    )
 
 
 def resolve(reference: Reference) -> np.ndarray:
@@ -690,9 +698,10 @@ def freeze(a: np.ndarray) -> np.ndarray:
 
     Gives the array itself, now read-only. It is the whole allocation that is frozen, whichever view of it is passed.
 
-    NumPy refuses writes through the array passed, through the one it is a view of, and through views made from these afterwards. It does
-    not know of other views that exist already: what is written through them is an error that nothing raises, and other nodes may
-    see it or not; the node that wrote says so once on standard error, if it notices.
+    NumPy refuses writes through the array passed, through the one it is a view of, and through views made from these
+    afterwards. It does not know of other views that exist already: what is written through them is an error that
+    nothing raises, and other nodes may see it or not; the node that wrote says so once on standard error, if it
+    notices.
     """
     region = region_of(a)
     agree("freeze", f"array {region.number}")
@@ -728,7 +737,9 @@ def prefetch(view: np.ndarray, write: bool = False) -> np.ndarray:
     """
     region_of(view)
     if write and not view.flags.writeable:
-        raise ArgumentError("this array is read-only, or frozen: nothing may write there; prefetch it without write=True")
+        raise ArgumentError(
+            "this array is read-only, or frozen: nothing may write there; prefetch it without write=True"
+        )
     _touch(view, write)
     return view
 
@@ -751,8 +762,8 @@ def _touch(view: np.ndarray, write: bool) -> None:
 def fetch_add(a: np.ndarray, index: Any, value: Any = 1) -> Any:
     """Adds to one element, atomically among all nodes and threads that use this function; gives what it was before.
 
-    It takes a lock that belongs to the element, so it costs what a lock costs: a few microseconds when nobody else wants it, a
-    message or two when it comes from another node.
+    It takes a lock that belongs to the element, so it costs what a lock costs: a few microseconds when nobody else
+    wants it, a message or two when it comes from another node.
 
     Parameters
     ----------
@@ -766,8 +777,8 @@ def fetch_add(a: np.ndarray, index: Any, value: Any = 1) -> Any:
     Raises
     ------
     ArgumentError
-        When ``index`` is anything else (a list, a slice, a truth value), ``a`` is no shared array, or ``value`` no number that can be
-        added to its elements without another type.
+        When ``index`` is anything else (a list, a slice, a truth value), ``a`` is no shared array, or ``value`` no
+        number that can be added to its elements without another type.
     """
     region_of(a)
     element = _element(a, index)
@@ -790,16 +801,21 @@ def _add(element: np.ndarray, value: Any) -> None:
     try:
         np.add(element, value, out=element, casting=casting)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ArgumentError(f"{_words.of(value)} cannot be added to an element of type {element.dtype}: {error}") from None
+        raise ArgumentError(
+            f"{_words.of(value)} cannot be added to an element of type {element.dtype}: {error}"
+        ) from None
 
 
 def _element(a: np.ndarray, index: Any) -> np.ndarray:
-    """One element as a view of no dimensions. All else that NumPy takes for an index gives a copy, or several elements."""
+    """One element as a view of no dimensions. All else that NumPy takes for an index gives a copy, or several
+    elements."""
     index = index if isinstance(index, tuple) else (index,)
     try:
         numbers = tuple(map(whole, index))
     except TypeError:
         numbers = ()
     if len(index) != a.ndim or len(numbers) != a.ndim:
-        raise ArgumentError(f"{index} names no single element of an array of {a.ndim} dimensions; use a whole number for each")
+        raise ArgumentError(
+            f"{index} names no single element of an array of {a.ndim} dimensions; use a whole number for each"
+        )
     return a[numbers + (...,)]

@@ -1,8 +1,9 @@
 """Clusters: worker nodes that a notebook or a plain interpreter starts, and is a node with.
 
-A run or a map begins with a barrier and ends with one at which nodes may be that are in the middle of something else (an exception
-ended the function on one of them): so the workers see what the caller wrote before, and the caller sees all that they wrote.
-Between runs only the caller's thread is at work; workers wait for orders, which costs no processor time.
+A run or a map begins with a barrier and ends with one at which nodes may be that are in the middle of something else
+(an exception ended the function on one of them): so the workers see what the caller wrote before, and the caller sees
+all that they wrote. Between runs only the caller's thread is at work; workers wait for orders, which costs no processor
+time.
 """
 
 from __future__ import annotations
@@ -55,12 +56,13 @@ class Cluster:
     nodes : int, optional
         How many nodes, this process included. Without it, and without ``hosts``, as many as there are processors.
     hosts : sequence of str, optional
-        Where the workers are: ``["a:2", "b"]`` puts two on ``a`` and one on ``b``, by ssh (or what COMEM_RSH names). ``"localhost"``
-        is this host, where they are all without ``hosts``.
+        Where the workers are: ``["a:2", "b"]`` puts two on ``a`` and one on ``b``, by ssh (or what COMEM_RSH names).
+        ``"localhost"`` is this host, where they are all without ``hosts``.
     engine, backbone, detector, cache, heap : str, optional
         As for ``comem run``.
     mtu : int, optional
-        As for ``comem run``: packets of at most so many bytes, on all nodes. Without it COMEM_MTU counts, for nodes on other hosts too.
+        As for ``comem run``: packets of at most so many bytes, on all nodes. Without it COMEM_MTU counts, for nodes on
+        other hosts too.
 
     Notes
     -----
@@ -111,7 +113,9 @@ class Cluster:
         return _open
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Cluster cannot be sent to its workers; use comem.size and comem.rank there, and the functions of comem")
+        raise TypeError(
+            "a Cluster cannot be sent to its workers; use comem.size and comem.rank there, and the functions of comem"
+        )
 
     @property
     def size(self) -> int:
@@ -159,7 +163,8 @@ class Cluster:
     # Work
 
     def run(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> List[Any]:
-        """Calls a function on every node, the caller's included; they may use everything that a script may, such as barriers.
+        """Calls a function on every node, the caller's included; they may use everything that a script may, such as
+        barriers.
 
         Parameters
         ----------
@@ -309,7 +314,9 @@ class Cluster:
         """One run or map at a time, of a cluster that is open and whole."""
         self._check()
         if not self._busy.acquire(blocking=False):
-            raise MisuseError("this comem.Cluster is at work for another thread, or for a function that it runs; one after the other")
+            raise MisuseError(
+                "this comem.Cluster is at work for another thread, or for a function that it runs; one after the other"
+            )
         _job.outside(None)
         _job.idle(False)
         _core.interrupts_heard()
@@ -374,7 +381,8 @@ class Cluster:
     # Shared arrays
 
     def _made(self, name: str, /, *arguments: Any, mine: Sequence[Any] = (), **named: Any) -> np.ndarray:
-        """Makes an array: its pages live where they are used first, so that what the caller fills moves when others touch it."""
+        """Makes an array: its pages live where they are used first, so that what the caller fills moves when others
+        touch it."""
         made: np.ndarray = self._together(name, *arguments, mine=mine, **{"home": "first-touch", **named})
         return made
 
@@ -437,7 +445,8 @@ class Cluster:
         return self._made("array", dtype, order, mine=[x], **options)
 
     def open_npy(self, path: Any, **options: Any) -> np.ndarray:
-        """A shared array with the contents of a ``.npy`` file, as :func:`comem.open_npy`; a relative path is one of the caller's."""
+        """A shared array with the contents of a ``.npy`` file, as :func:`comem.open_npy`; a relative path is one of the
+        caller's."""
         # What is no path, or has no directory, is an error when it is read.
         with contextlib.suppress(TypeError, OSError):
             path = os.path.abspath(path)
@@ -492,7 +501,11 @@ class Cluster:
         return figure(self.stats() if stats is None else stats)
 
 
-OUTSIDE = MisuseError, "the workers take no part in this: call it within a function that Cluster.run runs (arrays: Cluster.zeros and its kin)"
+OUTSIDE = (
+    MisuseError,
+    "the workers take no part in this: call it within a function that Cluster.run runs (arrays: Cluster.zeros and its "
+    "kin)",
+)
 CLOSED = FinishedError, "the comem.Cluster is closed; make a new one"
 
 

@@ -1,7 +1,7 @@
 """What all nodes do together: telling each other, agreeing, reducing, broadcasting.
 
-Small things travel as the numbers of one reduction, to which each node adds its own in its own place; large ones through a
-scratch array in shared memory.
+Small things travel as the numbers of one reduction, to which each node adds its own in its own place; large ones
+through a scratch array in shared memory.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def agree(what: str, arguments: str, wrong: Optional[Error] = None, extra: int =
         texts = gather_bytes(said.encode()[:SHOWN_BYTES])
         if wrong is None:
             first, other = (texts[node].decode(errors="replace") for node in (0, others[0]))
-            raise ArgumentError(f"node 0 called {first}, but node {others[0]} called {other}; call it alike on every node")
+            raise ArgumentError(
+                f"node 0 called {first}, but node {others[0]} called {other}; call it alike on every node"
+            )
     if wrong is not None:
         raise wrong
     return [theirs for _, theirs in heard]
@@ -109,7 +111,9 @@ _LOW_BITS = 32
 
 
 def _too_large(dtype: np.dtype) -> OverflowError:
-    return OverflowError(f"a sum over all nodes does not fit {dtype}; reduce a wider type, as x.astype(numpy.int64), or float64")
+    return OverflowError(
+        f"a sum over all nodes does not fit {dtype}; reduce a wider type, as x.astype(numpy.int64), or float64"
+    )
 
 
 def _sum_whole(values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
@@ -222,8 +226,8 @@ def allreduce(x: Any, op: str = "sum") -> Any:
     Returns
     -------
     number or ndarray
-        An ``int``, ``float`` or ``complex`` for one, else a new private array of ``x``'s type. The sum of whole numbers is exact: as an
-        ``int`` it may have any size. Floating-point numbers are added in float64 or complex128.
+        An ``int``, ``float`` or ``complex`` for one, else a new private array of ``x``'s type. The sum of whole numbers
+        is exact: as an ``int`` it may have any size. Floating-point numbers are added in float64 or complex128.
 
     Raises
     ------
@@ -245,7 +249,9 @@ def _reduced(what: str, x: Any, op: str, wrong: Optional[Error] = None, more: st
         wrong = wrong or error
     # A single number goes with the question whether all do the same.
     single = values.ndim == 0 and values.dtype.kind != "c"
-    numbers = agree(what, f"{values.shape}, {values.dtype}, {_words.of(op)}{more}", wrong, _word_of(values) if single else 0)
+    numbers = agree(
+        what, f"{values.shape}, {values.dtype}, {_words.of(op)}{more}", wrong, _word_of(values) if single else 0
+    )
     if values.dtype.kind == "b" and op == "sum":
         values = values.astype(np.int64)
     one = np.ndim(x) == 0 and not isinstance(x, np.ndarray)
@@ -474,7 +480,8 @@ def gather(x: Any, root: int = 0) -> Optional[List[Any]]:
 
 
 def parts(n: int) -> List[Tuple[int, int]]:
-    """Where each node's part of ``range(n)`` begins and ends: all as equal as can be, the earlier ones longer by one."""
+    """Where each node's part of ``range(n)`` begins and ends: all as equal as can be, the earlier ones longer by
+    one."""
     base, more = divmod(n, size())
     starts = [node * base + min(node, more) for node in range(size() + 1)]
     return list(zip(starts, starts[1:]))

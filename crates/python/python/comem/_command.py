@@ -22,7 +22,8 @@ def find() -> Optional[str]:
 
 
 def wrapper() -> str:
-    """The path of :data:`WRAPPER` for ``LD_PRELOAD``, in which blanks and colons end names: where it has one, a link to it."""
+    """The path of :data:`WRAPPER` for ``LD_PRELOAD``, in which blanks and colons end names: where it has one, a link to
+    it."""
     command = find()
     if not (" " in WRAPPER or ":" in WRAPPER) or command is None:
         return WRAPPER
@@ -31,14 +32,17 @@ def wrapper() -> str:
 
 
 def main(arguments: Optional[List[str]] = None) -> None:
-    """Becomes the command, with these arguments or the process's own; ``wrapper`` alone prints what :func:`wrapper` gives."""
+    """Becomes the command, with these arguments or the process's own; ``wrapper`` alone prints what :func:`wrapper`
+    gives."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments == ["wrapper"]:
         print(wrapper())
         return
     path = find()
     if path is None:
-        sys.exit("comem: the command comem is not in this package and not on the path; set COMEM_COMMAND to where it is")
+        sys.exit(
+            "comem: the command comem is not in this package and not on the path; set COMEM_COMMAND to where it is"
+        )
     os.execv(path, ["comem", *arguments])
 
 

@@ -1,4 +1,5 @@
-"""What nodes raised in one call, while others are still at their part of it: they may wait for ever, so it is said before that."""
+"""What nodes raised in one call, while others are still at their part of it: they may wait for ever, so it is said
+before that."""
 
 from __future__ import annotations
 
@@ -56,8 +57,13 @@ class Failures:
         if isinstance(error.__cause__, _wire.RemoteTraceback):
             text = str(error.__cause__).strip("\n\"")
         else:
-            text = "On node 0:\n" + "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
-        _wire.show(f"comem: a function failed on one node; others are not at its end, and may wait for that node\n{text}", sys.stderr)
+            text = (
+                "On node 0:\n" + "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+            )
+        _wire.show(
+            f"comem: a function failed on one node; others are not at its end, and may wait for that node\n{text}",
+            sys.stderr,
+        )
 
     def __enter__(self) -> Failures:
         return self

@@ -19,7 +19,8 @@ Handler = Callable[[int, Optional[FrameType]], Any]
 
 @contextlib.contextmanager
 def _handled_by(make: Callable[[Handler], Handler]) -> Iterator[Optional[Handler]]:
-    """Another handler meanwhile, made of the one that stands there; gives that one, or None where there is nothing to replace."""
+    """Another handler meanwhile, made of the one that stands there; gives that one, or None where there is nothing to
+    replace."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield None
@@ -39,7 +40,8 @@ def _handle_by(handler: Handler) -> None:
 
 @contextlib.contextmanager
 def held_back(give_up: Callable[[], None]) -> Iterator[None]:
-    """The first Ctrl-C waits for the end, since workers would be left with half of what they are told; after a second one they are given up."""
+    """The first Ctrl-C waits for the end, since workers would be left with half of what they are told; after a second
+    one they are given up."""
     came: List[int] = []
 
     def make(before: Handler) -> Handler:
@@ -77,7 +79,8 @@ def handed_on(hand_on: Callable[[], None]) -> Iterator[List[int]]:
 
 
 def behind(error: BaseException) -> BaseException:
-    """The Ctrl-C that an error came after, which ended the job while something was to be tidied up; else the error itself."""
+    """The Ctrl-C that an error came after, which ended the job while something was to be tidied up; else the error
+    itself."""
     at: Optional[BaseException] = error if isinstance(error, (NodeLost, Stopped)) else None
     while at is not None and not isinstance(at, KeyboardInterrupt):
         at = at.__context__
@@ -86,9 +89,11 @@ def behind(error: BaseException) -> BaseException:
 
 @contextlib.contextmanager
 def put_off(hand_on: Callable[[], object]) -> Iterator[None]:
-    """The first Ctrl-C within a call that all nodes make together is handed on, and raised when that call has come to an end.
+    """The first Ctrl-C within a call that all nodes make together is handed on, and raised when that call has come to
+    an end.
 
-    It ends because another node, which was interrupted while it computed, leaves. A second Ctrl-C ends the wait, and the job.
+    It ends because another node, which was interrupted while it computed, leaves. A second Ctrl-C ends the wait, and
+    the job.
     """
     _core.put_off_interrupts(hand_on)
     try:

@@ -80,11 +80,16 @@ def belongs_to_cluster() -> None:
     _of_cluster = True
 
 
-#: What is raised by calls that all nodes make together, where this one would make them alone: an exception's class and sentence.
+#: What is raised by calls that all nodes make together, where this one would make them alone: an exception's class and
+#: sentence.
 _outside: Optional[Tuple[Type[Exception], str]] = None
 
 #: The reason where nodes are at different items of a map.
-AT_ITEMS = MisuseError, "the nodes are at different items of a map or at different tasks, and cannot make this call together: use Cluster.run"
+AT_ITEMS = (
+    MisuseError,
+    "the nodes are at different items of a map or at different tasks, and cannot make this call together: use "
+    "Cluster.run",
+)
 
 
 def outside(reason: Optional[Tuple[Type[Exception], str]]) -> None:
@@ -111,7 +116,8 @@ def stats() -> Dict[str, Any]:
     Returns
     -------
     dict
-        As in the file that ``comem run --stats`` writes: messages, bytes, page fetches, times in microseconds, and more.
+        As in the file that ``comem run --stats`` writes: messages, bytes, page fetches, times in microseconds, and
+        more.
     """
     counted: Dict[str, Any] = json.loads(_core.stats())
     time_us = counted["time_us"]
@@ -175,7 +181,8 @@ def _leave() -> None:
 
 
 def _has_lost_a_node() -> bool:
-    """Whether the job is over because a node was lost. A cluster tells its program, and its nodes have nothing to add."""
+    """Whether the job is over because a node was lost. A cluster tells its program, and its nodes have nothing to
+    add."""
     words = _core.last_words()
     return words is not None and words[1] is not None and not _of_cluster
 

@@ -13,8 +13,8 @@ def register_joblib() -> None:
     """Makes the backend ``"comem"`` known to joblib, and so to scikit-learn.
 
     Between ``with joblib.parallel_backend("comem"):`` and its end, tasks of ``joblib.Parallel`` run on the nodes of the
-    :class:`comem.Cluster` that is open. Shared arrays go to them by reference; what tasks write there, the caller sees when ``Parallel``
-    returns.
+    :class:`comem.Cluster` that is open. Shared arrays go to them by reference; what tasks write there, the caller sees
+    when ``Parallel`` returns.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Starting worker nodes from within an interpreter, which becomes node zero itself.
 
-The calling process plays two parts: it is a node, and it is what `comem run` is otherwise: the launcher, at the other end of that
-node's control line (``crates/runtime/src/control.rs`` describes it). Workers are told over channels of their own where node zero is,
-as `comem exec` would tell them. One thread hears everything: the control line, what workers answer, what they print, and
-their end.
+The calling process plays two parts: it is a node, and it is what `comem run` is otherwise: the launcher, at the other
+end of that node's control line (``crates/runtime/src/control.rs`` describes it). Workers are told over channels of
+their own where node zero is, as `comem exec` would tell them. One thread hears everything: the control line, what
+workers answer, what they print, and their end.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def places(nodes: Optional[int], hosts: Optional[Sequence[str]]) -> List[str]:
     except TypeError:
         there = False
     if not there:
-        raise ArgumentError(f"a cluster of {nodes!r} nodes cannot be; give a number from 1 to 1024, this process included")
+        raise ArgumentError(
+            f"a cluster of {nodes!r} nodes cannot be; give a number from 1 to 1024, this process included"
+        )
     if hosts is None:
         return [""] * ((_core.cores() if nodes is None else nodes) - 1)
     if isinstance(hosts, str) or not all(isinstance(host, str) for host in hosts):
@@ -68,7 +70,9 @@ def places(nodes: Optional[int], hosts: Optional[Sequence[str]]) -> List[str]:
             raise ArgumentError(f"{host!r} names no host; use \"name\" or \"name:2\" for two nodes there")
         out += ["" if name in HERE else name] * int(count or 1)
     if nodes is not None and nodes != len(out) + 1:
-        raise ArgumentError(f"{nodes} nodes are not this process and {len(out)} workers on {list(hosts)}; leave nodes out")
+        raise ArgumentError(
+            f"{nodes} nodes are not this process and {len(out)} workers on {list(hosts)}; leave nodes out"
+        )
     return out
 
 
@@ -229,7 +233,13 @@ class Team:
     def _new_job(self) -> str:
         number = secrets.randbits(62) | 1
         hosts = [socket.gethostname(), *(host or socket.gethostname() for host in self.hosts)]
-        about = {"key": secrets.token_hex(32), "job": number, "prog_id": number % 60000 + 1, "auth": True, "hosts": hosts}
+        about = {
+            "key": secrets.token_hex(32),
+            "job": number,
+            "prog_id": number % 60000 + 1,
+            "auth": True,
+            "hosts": hosts,
+        }
         return json.dumps({"type": "job", **about})
 
     def _node_environment(self, node: int) -> Dict[str, str]:
@@ -281,7 +291,9 @@ class Team:
             raise version
         if version != sys.version_info[:2]:
             here, there = (".".join(map(str, v)) for v in (sys.version_info[:2], version))
-            raise StartError(f"{worker} runs Python {there}, this process {here}; use one version, see COMEM_REMOTE_PYTHON")
+            raise StartError(
+                f"{worker} runs Python {there}, this process {here}; use one version, see COMEM_REMOTE_PYTHON"
+            )
 
     # Hearing
 
@@ -292,7 +304,9 @@ class Team:
             for name, pipe in (("out", worker.process.stdout), ("err", worker.process.stderr)):
                 if pipe is not None and not (worker.host and name == "out"):
                     os.set_blocking(pipe.fileno(), False)
-                    self._selector.register(pipe, selectors.EVENT_READ, lambda w=worker, n=name, p=pipe: self._show(w, n, p))
+                    self._selector.register(
+                        pipe, selectors.EVENT_READ, lambda w=worker, n=name, p=pipe: self._show(w, n, p)
+                    )
         self._listener = threading.Thread(target=self._listen, name="comem-cluster", daemon=True)
         try:
             self._listener.start()
@@ -339,7 +353,10 @@ class Team:
             return
         except Garbled as error:
             worker.kill()
-            worker.garbled = f"says {error} where a message is due; see to it that its shell prints nothing when a program is started there"
+            worker.garbled = (
+                f"says {error} where a message is due; see to it that its shell prints nothing when a program is "
+                "started there"
+            )
             self._ended(worker)
             return
         self._drain(worker)
@@ -541,4 +558,7 @@ def refuse_second_job() -> None:
         When it is one that somebody else has started.
     """
     if os.environ.get("COMEM_NODE") is not None or os.environ.get("COMEM_CONTROL_FD") is not None:
-        raise MisuseError("this process was started as a node of a job (comem run); a Cluster starts nodes of its own from a plain interpreter")
+        raise MisuseError(
+            "this process was started as a node of a job (comem run); a Cluster starts nodes of its own from a plain "
+            "interpreter"
+        )

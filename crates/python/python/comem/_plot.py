@@ -8,7 +8,8 @@ from typing import Any, Dict, List, Sequence
 
 from ._errors import ArgumentError
 
-#: The parts of the time as `comem report` shows them: the first five are the threads', the sixth the service thread's own.
+#: The parts of the time as `comem report` shows them: the first five are the threads', the sixth the service thread's
+#: own.
 PARTS = ("compute", "fetch", "lock", "barrier", "protocol", "service")
 COLORS = ("#4c9f70", "#d1495b", "#edae49", "#3066be", "#8d6a9f", "#9a9a9a")
 #: What is counted of each array on each node.
@@ -28,8 +29,8 @@ def arrays_of(stats: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``label``, ``bytes``, and by node ``pages_owned`` (which have their home there), ``pages_fetched``, ``diff_bytes`` (of changes
-        sent to pages' homes elsewhere), ``faults``.
+        ``label``, ``bytes``, and by node ``pages_owned`` (which have their home there), ``pages_fetched``,
+        ``diff_bytes`` (of changes sent to pages' homes elsewhere), ``faults``.
     """
     found: Dict[int, Dict[str, Any]] = {}
     for node, one in enumerate(stats):
@@ -59,7 +60,8 @@ def _picture() -> Any:
 
 
 def figure(stats: Sequence[Dict[str, Any]]) -> Any:
-    """Draws the time of each node in its parts, and for each array how many pages each node fetched and how much it wrote to others.
+    """Draws the time of each node in its parts, and for each array how many pages each node fetched and how much it
+    wrote to others.
 
     Raises
     ------
@@ -93,7 +95,9 @@ def _draw_times(axes: Any, stats: Sequence[Dict[str, Any]]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("seconds")
     axes.set_title("where the time went")
-    axes.legend(fontsize="x-small", ncols=6, loc="upper center", bbox_to_anchor=(0.5, -0.25), frameon=False, columnspacing=0.8)
+    axes.legend(
+        fontsize="x-small", ncols=6, loc="upper center", bbox_to_anchor=(0.5, -0.25), frameon=False, columnspacing=0.8
+    )
 
 
 def _draw_table(axes: Any, arrays: Sequence[Dict[str, Any]], numbers: Sequence[Sequence[float]], title: str) -> None:

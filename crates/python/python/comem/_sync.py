@@ -22,7 +22,8 @@ Name = Union[str, int]
 
 
 def whole(x: Any) -> int:
-    """A whole number of any kind, as Python's own; a truth value is none, though older versions of NumPy take theirs for one."""
+    """A whole number of any kind, as Python's own; a truth value is none, though older versions of NumPy take theirs
+    for one."""
     if isinstance(x, (bool, np.bool_)):
         raise TypeError(f"{x} is a truth value")
     return operator.index(x)
@@ -107,7 +108,9 @@ def nothing_held_after() -> Iterator[None]:
             _let_go(before)
         raise
     if kept := _let_go(before):
-        raise MisuseError(f"the function ended with {', '.join(map(repr, kept))} held; release it, best by a with statement")
+        raise MisuseError(
+            f"the function ended with {', '.join(map(repr, kept))} held; release it, best by a with statement"
+        )
 
 
 def _let_go(before: int) -> List[Lock]:
@@ -194,7 +197,9 @@ class Condition:
 
     def __init__(self, name: Name, lock: Optional[Lock] = None) -> None:
         if not isinstance(lock, (Lock, type(None))):
-            raise TypeError(f"{lock!r} is no comem.Lock, which alone is a lock of all nodes; leave it out, or give a comem.Lock")
+            raise TypeError(
+                f"{lock!r} is no comem.Lock, which alone is a lock of all nodes; leave it out, or give a comem.Lock"
+            )
         self.name = name
         self.lock = Lock(name) if lock is None else lock
         self._number = number_of(name)
@@ -210,7 +215,8 @@ class Condition:
         return result
 
     def notify(self, n: int = 1) -> None:
-        """Wakes ``n`` threads, those first that have waited longest; an ArgumentError, which is a ValueError, if that is below zero."""
+        """Wakes ``n`` threads, those first that have waited longest; an ArgumentError, which is a ValueError, if that
+        is below zero."""
         for _ in times(n):
             _core.cond_notify(self._number, False)
 

@@ -14,7 +14,8 @@ from ._interrupts import held_back
 from ._launch import Team
 from ._sync import nothing_held_after
 
-#: Work of up to so many bytes is sent before it is asked for. A pipe takes that at once, so that nobody waits for a reader.
+#: Work of up to so many bytes is sent before it is asked for. A pipe takes that at once, so that nobody waits for a
+#: reader.
 AHEAD_BYTES = 32 << 10
 
 
@@ -39,7 +40,8 @@ class Tasks:
         self._waiting: List[Tuple[Any, Callable[[bool, Any], None]]] = []
 
     def submit(self, items: List[Any], then: Callable[[bool, Any], None]) -> None:
-        """Calls the function for some items, on some node, and then ``then`` with its results or with its exception, in some thread."""
+        """Calls the function for some items, on some node, and then ``then`` with its results or with its exception, in
+        some thread."""
         with self._lock:
             self._waiting.append((items, then))
         self._hand_out()

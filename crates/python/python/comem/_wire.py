@@ -1,8 +1,8 @@
 """What goes between a caller and its workers: messages, and pickles in which shared arrays are references.
 
-A shared array is not copied: its pickle holds the number of its memory and how it lies there, and means something in this job
-alone. What a function refers to is pickled by cloudpickle where there is one, so that lambdas and what was typed into a notebook
-can be sent.
+A shared array is not copied: its pickle holds the number of its memory and how it lies there, and means something in
+this job alone. What a function refers to is pickled by cloudpickle where there is one, so that lambdas and what was
+typed into a notebook can be sent.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ def _reference(a: Any) -> Any:
     if kind is np.ndarray:
         return _arrays.resolve, (_arrays.refer(a),)
     if isinstance(a, np.ma.MaskedArray):
-        raise ArgumentError("a masked array over shared memory cannot be sent: send its .data and its .mask, or a copy of it, .copy()")
+        raise ArgumentError(
+            "a masked array over shared memory cannot be sent: send its .data and its .mask, or a copy of it, .copy()"
+        )
     if (kind.__reduce__, kind.__setstate__) != (np.ndarray.__reduce__, np.ndarray.__setstate__):
         raise ArgumentError(
-            f"a {kind.__name__} over shared memory cannot be sent, since its class has a pickle of its own, which is a copy: send "
-            "numpy.asarray(a) and view it there, or send a copy, a.copy()"
+            f"a {kind.__name__} over shared memory cannot be sent, since its class has a pickle of its own, which is a "
+            "copy: send numpy.asarray(a) and view it there, or send a copy, a.copy()"
         )
     # A class whose module nobody has imported, such as NumPy's lazy numpy.rec, cloudpickle would copy.
     with contextlib.suppress(ImportError):
@@ -149,7 +151,8 @@ def refuse_elsewhere() -> None:
     def reduce(a: np.ndarray) -> Any:
         if _arrays.is_shared(a):
             raise SendError(
-                "a shared array cannot be sent to a process outside of the job; use Cluster.map, or send a copy, array.copy()"
+                "a shared array cannot be sent to a process outside of the job; use Cluster.map, or send a copy, "
+                "array.copy()"
             )
         return a.__reduce_ex__(4)
 

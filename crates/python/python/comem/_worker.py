@@ -1,8 +1,8 @@
 """A worker node of a :class:`comem.Cluster`, which starts it.
 
-Orders come over a channel: descriptor ``--channel N``, or standard input and output (``--pipe``, over ssh). A thread reads them,
-so that the caller never waits for a worker that computes; the main thread carries them out. When the caller is gone, so is the
-worker.
+Orders come over a channel: descriptor ``--channel N``, or standard input and output (``--pipe``, over ssh). A thread
+reads them, so that the caller never waits for a worker that computes; the main thread carries them out. When the caller
+is gone, so is the worker.
 """
 
 from __future__ import annotations

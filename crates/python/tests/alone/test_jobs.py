@@ -19,7 +19,9 @@ def test_importing_starts_nothing():
 
 
 def test_importing_everything_starts_nothing():
-    text = "from comem import *\nimport comem\nassert not comem._core.is_running() and {'rank', 'size'} < set(dir(comem))"
+    text = (
+        "from comem import *\nimport comem\nassert not comem._core.is_running() and {'rank', 'size'} < set(dir(comem))"
+    )
     subprocess.run([sys.executable, "-c", text], check=True)
 
 
@@ -78,7 +80,9 @@ def test_behind_calls_that_did_not_match_there_are_no_others(tmp_path):
     assert result.returncode == 2, result
     for rank, what in enumerate(("a reduction", "a barrier")):
         assert lines(result, rank) == [what] + 2 * [f"no collective call works any more since {what}"], result.stdout
-    assert "Traceback" not in result.stderr and "comem: MismatchError: no collective call" in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr and "comem: MismatchError: no collective call" in result.stderr, (
+        result.stderr
+    )
 
 
 def test_a_program_whose_end_fails_does_not_end_well():
@@ -142,7 +146,8 @@ def test_what_comes_to_a_node_alone_does_no_harm():
     text = """
         import comem, os, socket, threading, time
         comem.start()
-        inodes = {os.readlink(f"/proc/self/fd/{fd}")[8:-1] for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")}
+        paths = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        inodes = {os.readlink(path)[8:-1] for path in paths if os.path.islink(path)}
         lines = [line.split() for line in open("/proc/self/net/udp")][1:]
         ports = [int(line[1].split(":")[1], 16) for line in lines if line[9] in inodes]
         done = comem.Semaphore(1)
@@ -338,7 +343,10 @@ else:
     [
         ("comem.barrier()", "stay()"),
         ("comem.Semaphore(5).acquire()", "stay()"),
-        ("comem.Semaphore(6).acquire(); comem.Lock(5).acquire()", "comem.Lock(5).acquire(); comem.Semaphore(6).release(); stay()"),
+        (
+            "comem.Semaphore(6).acquire(); comem.Lock(5).acquire()",
+            "comem.Lock(5).acquire(); comem.Semaphore(6).release(); stay()",
+        ),
         ("stopped(comem_peer); a.sum(); time.sleep(0.01)", "os.kill(os.getpid(), signal.SIGSTOP)"),
     ],
     ids=["barrier", "semaphore", "lock", "page"],

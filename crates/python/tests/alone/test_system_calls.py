@@ -1,4 +1,5 @@
-"""System calls on shared arrays whose pages are not here: they work, or say that they do not; nothing gets lost in between."""
+"""System calls on shared arrays whose pages are not here: they work, or say that they do not; nothing gets lost in
+between."""
 
 import importlib.util
 import os
@@ -122,7 +123,13 @@ def test_without_the_wrapper_they_work_or_raise(name):
     body = {**READS, **FILLS}[name].strip()
     if name in FILLS:
         text = text.replace("a[:] = np.arange(n)", "a[:] = -1")
-    body = "\n    ".join(["try:"] + ["    " + line.strip() if not line.startswith("        ") else "    " + line[4:] for line in body.splitlines()])
+    body = "\n    ".join(
+        ["try:"]
+        + [
+            "    " + line.strip() if not line.startswith("        ") else "    " + line[4:]
+            for line in body.splitlines()
+        ]
+    )
     text += "    " + body + "\n    except (OSError, ValueError) as error: print('raised', type(error).__name__)" + END
     result = run(2, text, env={"COMEM_WRAP": "off"})
     assert lines(result, 0)[0] == f"{name} ok" or lines(result, 0)[0].startswith("raised"), result
@@ -141,7 +148,11 @@ def test_an_interpreter_can_preload_the_wrapper_itself():
             print(os.readv(read, [a]), a.view("u1")[7])
     """
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, env={**os.environ, "LD_PRELOAD": wrapper}, check=False
+        [sys.executable, "-c", textwrap.dedent(text)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_PRELOAD": wrapper},
+        check=False,
     )
     assert result.stdout == "800000 None\n8 8\n", result
 
@@ -161,7 +172,9 @@ def test_a_package_in_a_directory_with_a_blank_or_a_colon_has_its_wrapper(tmp_pa
         with comem.Cluster(2) as c:
             print([w for w in set(c.map(lambda _: os.environ.get("LD_PRELOAD"), range(50))) if w])
     """
-    result = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, env=environment, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, env=environment, check=False
+    )
     wrapper, preloaded = result.stdout.splitlines()
     assert wrapper.startswith(str(tmp_path / "run")) and os.path.isfile(wrapper), result
     assert preloaded == str([wrapper]), result

@@ -292,7 +292,11 @@ def test_a_lock_that_is_kept_is_an_exception_and_free_again(c):
     def keep(_=None):
         comem.Lock("kept").acquire()
 
-    for work in (lambda: c.run(lambda: keep() if comem.rank == 1 else None), lambda: c.run(lambda: comem.rank or keep()), lambda: c.map(keep, [1])):
+    for work in (
+        lambda: c.run(lambda: keep() if comem.rank == 1 else None),
+        lambda: c.run(lambda: comem.rank or keep()),
+        lambda: c.map(keep, [1]),
+    ):
         with pytest.raises(comem.MisuseError, match=r"comem.Lock\('kept'\) held"):
             work()
         with comem.Lock("kept"):

@@ -253,7 +253,9 @@ def test_a_remote_shell_that_fails_is_quoted_whoever_is_ended_with_it(tmp_path, 
 
 
 def test_a_worker_that_cannot_start_is_named_with_what_it_said(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import os, sys\nif 'COMEM_TEST_BREAK' in os.environ: sys.exit('no heart')")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'COMEM_TEST_BREAK' in os.environ: sys.exit('no heart')"
+    )
     text = """
         import comem, os
         os.environ["COMEM_TEST_BREAK"] = "1"
@@ -285,7 +287,9 @@ def test_workers_on_other_hosts_are_started_by_a_remote_shell(tmp_path):
     assert (tmp_path / "hosts").read_text().split() == ["a", "a"]
 
 
-@pytest.mark.parametrize(("argument", "variable"), [(", mtu=1400", {}), ("", {"COMEM_MTU": "1400"}), (", mtu=1400", {"COMEM_MTU": "1300"})])
+@pytest.mark.parametrize(
+    ("argument", "variable"), [(", mtu=1400", {}), ("", {"COMEM_MTU": "1400"}), (", mtu=1400", {"COMEM_MTU": "1300"})]
+)
 def test_nodes_on_other_hosts_have_the_callers_mtu(tmp_path, argument, variable):
     shell = tmp_path / "rsh"
     shell.write_text('#!/bin/sh\nshift\nunset COMEM_MTU\nexec sh -c "$*"\n')
@@ -336,7 +340,9 @@ TALKS = """
 def test_output_that_nobody_can_read_silences_no_worker(silence):
     program = textwrap.dedent(TALKS.format(silence=silence))
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-c", program], text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, **pipes) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, **pipes
+    ) as process:
         hangs = threading.Timer(PATIENCE, process.kill)
         hangs.start()
         first = [process.stdout.readline() for _ in range(3)]

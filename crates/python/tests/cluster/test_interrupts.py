@@ -223,7 +223,9 @@ INTERRUPTED = """
 """
 
 
-@pytest.mark.parametrize("use", ["c.run(len, large)", "c.map(len, [large] * 9, chunksize=1)", "c.map(lambda i: len(large), range(9))"])
+@pytest.mark.parametrize(
+    "use", ["c.run(len, large)", "c.map(len, [large] * 9, chunksize=1)", "c.map(lambda i: len(large), range(9))"]
+)
 def test_an_interrupt_waits_until_the_workers_are_told(use):
     assert alone(INTERRUPTED.format(use=use, times=1)).splitlines() == ["interrupted", "[0, 1, 2]"]
 

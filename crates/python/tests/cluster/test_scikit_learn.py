@@ -28,7 +28,8 @@ def data(c):
 
 
 def where(estimator, x, labels):
-    """A score that says where it was computed. It takes its time, or a node that is slow to begin comes too late for all of them."""
+    """A score that says where it was computed. It takes its time, or a node that is slow to begin comes too late for
+    all of them."""
     time.sleep(0.02)
     return float(comem.rank)
 

@@ -464,7 +464,9 @@ def test_an_array_larger_than_the_heap_is_refused():
 
 
 @pytest.mark.skipif("comem.size < 2")
-@pytest.mark.parametrize("value", [1.5, np.arange(1000.0), np.longdouble(1.5), "text"], ids=["number", "many", "wide", "text"])
+@pytest.mark.parametrize(
+    "value", [1.5, np.arange(1000.0), np.longdouble(1.5), "text"], ids=["number", "many", "wide", "text"]
+)
 def test_values_to_fill_with_that_differ_name_the_node(value):
     value = np.asarray(value)
     with pytest.raises(comem.ArgumentError, match=r"node 0 called full.*but node 1 called full.*fill_value="):

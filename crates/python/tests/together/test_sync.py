@@ -116,7 +116,12 @@ def test_sums_of_whole_numbers_are_exact_or_an_exception(n):
     most = np.iinfo(np.int64).max
     assert comem.allreduce(most) == most * comem.size and comem.allreduce(-most) == -most * comem.size
     assert comem.allreduce(np.uint32(3 << 30)) == (3 << 30) * comem.size
-    for dtype, fits in (("i8", most // comem.size), ("i8", -(most // comem.size)), ("u1", 255 // comem.size), ("i2", -1)):
+    for dtype, fits in (
+        ("i8", most // comem.size),
+        ("i8", -(most // comem.size)),
+        ("u1", 255 // comem.size),
+        ("i2", -1),
+    ):
         assert (comem.allreduce(np.full(n, fits, dtype)) == fits * comem.size).all()
     if comem.size % 2 == 0:
         assert not comem.allreduce(np.array([most, -most] * n) * (-1) ** (comem.rank % 2)).any()
@@ -137,7 +142,9 @@ def test_large_reductions_are_those_of_numpy(op):
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "c16"])
-@pytest.mark.parametrize("value", [[1e8, 1, -1e8], [60000, 60000, -60000], [2048, 1, 1], [1e300, 1e300, -1e300]], ids=str)
+@pytest.mark.parametrize(
+    "value", [[1e8, 1, -1e8], [60000, 60000, -60000], [2048, 1, 1], [1e300, 1e300, -1e300]], ids=str
+)
 def test_sums_of_floating_point_numbers_do_not_depend_on_how_many_they_are(monkeypatch, dtype, value):
     with np.errstate(all="ignore"):
         values = np.array(value).astype(dtype)
@@ -150,7 +157,9 @@ def test_sums_of_floating_point_numbers_do_not_depend_on_how_many_they_are(monke
         warnings.simplefilter("error")
         few, many = comem.allreduce(mine[:3]), comem.allreduce(mine)
     assert few.dtype == many.dtype == dtype
-    assert np.array_equal(few, np.full(3, expected), equal_nan=True) and np.array_equal(many, np.full(n, few[0]), equal_nan=True)
+    assert np.array_equal(few, np.full(3, expected), equal_nan=True) and np.array_equal(
+        many, np.full(n, few[0]), equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("n", [512, 513])

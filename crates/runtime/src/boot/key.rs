@@ -62,8 +62,9 @@ impl Key {
         }
         if over_network {
             return Err(Error::Start(
-                "nodes of several hosts that find each other need a key that all have: make a file with comem daemon make-key FILE, copy it \
-                 to every host, and name it in COMEM_KEY_FILE; or trust the network with COMEM_AUTH=off"
+                "nodes of several hosts that find each other need a key that all have: make a file with comem daemon \
+                 make-key FILE, copy it to every host, and name it in COMEM_KEY_FILE; or trust the network with \
+                 COMEM_AUTH=off"
                     .to_string(),
             ));
         }
@@ -96,15 +97,16 @@ fn await_key(zero: SocketAddr, config: &Config, clock: &Clock) -> Result<[u8; 32
         let now = clock.now();
         if until.is_some_and(|until| until <= now) {
             return Err(Error::Start(format!(
-                "no node 0 of this user's has come to {zero}; start it first, and on both name the same COMEM_KEY_FILE, if any, or say \
-                 COMEM_AUTH=off"
+                "no node 0 of this user's has come to {zero}; start it first, and on both name the same \
+                 COMEM_KEY_FILE, if any, or say COMEM_AUTH=off"
             )));
         }
         if tell_at.take_if(|at| *at <= now).is_some() {
             let most =
                 until.map_or(String::new(), |at| format!("; gives up in {} s", (at - now).0.div_ceil(1_000_000_000)));
             crate::error::say(format_args!(
-                "comem: a node of a job of {} (host {}, pid {}) waits for node 0: nobody at {zero} has answered yet{most}",
+                "comem: a node of a job of {} (host {}, pid {}) waits for node 0: nobody at {zero} has answered \
+                 yet{most}",
                 config.nodes,
                 host_name(),
                 std::process::id()

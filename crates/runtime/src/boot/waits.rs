@@ -16,7 +16,8 @@ impl Boot {
         let most = match self.strangers.load(Ordering::Relaxed) {
             0 => most,
             count => format!(
-                "; {count} datagrams that came do not carry this job's key: is COMEM_KEY_FILE, or COMEM_AUTH=off, the same for all?{most}"
+                "; {count} datagrams that came do not carry this job's key: is COMEM_KEY_FILE, or COMEM_AUTH=off, the \
+                 same for all?{most}"
             ),
         };
         self.say_it_waits(&me, &waits.missing(), &format!("{how}{most}"));

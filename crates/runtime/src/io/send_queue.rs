@@ -35,8 +35,8 @@ fn why_unsent(ty: MsgType, error: SendError) -> String {
         return what;
     }
     format!(
-        "{what}; what was written between two synchronisations lies in too many places to be told of: write pages that lie \
-         together, synchronise more often, or take larger units (--unit-pages)"
+        "{what}; what was written between two synchronisations lies in too many places to be told of: write pages \
+         that lie together, synchronise more often, or take larger units (--unit-pages)"
     )
 }
 

@@ -103,11 +103,11 @@ fn plan(
             "a unit of {unit} elements of {element} bytes is larger than {UNIT_BYTES_MAX} bytes; choose fewer elements"
         )));
     }
-    if UnitHomes::of(&options.homes).is_none() {
+    if UnitHomes::of(&options.home).is_none() {
         let what = "units of objects have their homes in blocks, in turn, or on one node; others are for pages";
         return Err(Error::Argument(what.to_string()));
     }
-    if let Homes::On(node) = options.homes
+    if let Homes::On(node) = options.home
         && node.index() >= nodes
     {
         return Err(Error::Argument(format!("there is no {node}; the job has {nodes} nodes")));
@@ -115,7 +115,7 @@ fn plan(
     let engine = options.engine.filter(|_| !config.force_engine).unwrap_or(config.engine);
     let unit = match engine {
         Engine::Direct if len > 0 => {
-            let placed = (UnitHomes::of(&options.homes).unwrap_or_default(), nodes);
+            let placed = (UnitHomes::of(&options.home).unwrap_or_default(), nodes);
             Shape::new((element, len), options.unit_elements, config.unit_bytes, placed).unit_elements
         }
         _ => unit,
@@ -125,8 +125,8 @@ fn plan(
     let told_at_once = wire.message_bytes() - 16;
     if engine == Engine::Broadcast && nodes > 1 && element > told_at_once {
         return Err(Error::Argument(format!(
-            "an element of {element} bytes is larger than what broadcast tells at once here, {told_at_once} bytes; split it, \
-             or start the job with a larger --mtu"
+            "an element of {element} bytes is larger than what broadcast tells at once here, {told_at_once} bytes; \
+             split it, or start the job with a larger --mtu"
         )));
     }
     Ok((engine, unit, bytes))

@@ -42,8 +42,8 @@ pub(crate) fn install(node: &Arc<Node>) {
     // SAFETY: `touch` may be called by any thread, and the heap stays where it is.
     if unsafe { install(VERSION, shared.base, shared.bytes, touch) } != 0 {
         crate::error::say(format_args!(
-            "comem: {}: libcomem_wrap.so is of another version and does nothing: system calls on shared memory may fail with \
-             EFAULT; install one version of Comem",
+            "comem: {}: libcomem_wrap.so is of another version and does nothing: system calls on shared memory may \
+             fail with EFAULT; install one version of Comem",
             node.name_of(node.me())
         ));
         return;
@@ -75,8 +75,9 @@ fn tell_of_its_absence(node: &Node) {
     let wanted = std::env::var("COMEM_WRAP").is_ok_and(|value| value == "on");
     if wanted && node.config.host_place.map_or(node.me() == NodeId(0), |place| place == 0) {
         crate::error::say(format_args!(
-            "comem: {}: libcomem_wrap.so is not loaded, so system calls (write, read, send, ...) on shared memory may fail with Bad \
-             address; `comem doctor` says where it is looked for; touch the memory first, and --no-wrap silences this",
+            "comem: {}: libcomem_wrap.so is not loaded, so system calls (write, read, send, ...) on shared memory may \
+             fail with Bad address; `comem doctor` says where it is looked for; touch the memory first, and --no-wrap \
+             silences this",
             node.name_of(node.me())
         ));
     }

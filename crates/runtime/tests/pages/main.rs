@@ -3,7 +3,7 @@
 //! | file | does |
 //! |---|---|
 //! | [`matrix`] | which engines, detectors, shapes and networks a scenario runs under |
-//! | [`placement`], [`order`], [`sharing`], [`blocks`], [`pages`], [`globals`] | scenarios with one right answer everywhere |
+//! | [`placement`], [`order`], [`sharing`], [`blocks`], [`pages`], [`globals`] | scenarios with one right answer |
 //! | [`address_reuse`] | addresses of freed memory, used again |
 //! | [`beside`] | threads that go on while another one of their node is in a collective call |
 //! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |

@@ -88,7 +88,8 @@ fn order(element: usize, values: &Values) -> Option<String> {
     sorted.sort_by_key(|c| c.low());
     if let Some(pair) = sorted.windows(2).find(|pair| pair[1].low() < pair[0].high()) {
         return Some(format!(
-            "element {element}: values {} and {} were both in force at step {}: an old value was read, or an update lost",
+            "element {element}: values {} and {} were both in force at step {}: an old value was read, or an update \
+             lost",
             pair[0].value,
             pair[1].value,
             pair[1].low().0

@@ -3,7 +3,7 @@
 //! | checker | finds |
 //! |---|---|
 //! | [`location`] | an element whose reads and writes fit no order, or not the order in which they ended and began |
-//! | [`sync`] | two threads in one critical section, a writer that is not alone, a barrier left early, a flag that was up too soon, a message lost or doubled |
+//! | [`sync`] | critical sections side by side, barriers left early, flags up too soon, messages lost or doubled |
 //! | [`litmus`] | outcomes that no interleaving of a program has |
 //!
 //! That every operation ends is checked by the run itself ([`crate::cluster`]).

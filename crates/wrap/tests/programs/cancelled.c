@@ -1,5 +1,5 @@
-/* Cancels a thread whose call waits for shared memory: one more than the node has places for (`-t`), which waits for a place first, and then
- * for a pipe that nobody writes to. */
+/* Cancels a thread whose call waits for shared memory: one more than the node has places for (`-t`), which waits for a
+ * place first, and then for a pipe that nobody writes to. */
 #define _GNU_SOURCE
 #include <comem.h>
 #include <pthread.h>

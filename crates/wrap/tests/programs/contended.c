@@ -1,5 +1,5 @@
-/* System calls on shared memory that other nodes and threads keep taking away: none may fail and no datagram may get lost.
- * A job of two nodes with two threads each: one makes the calls, three disturb. */
+/* System calls on shared memory that other nodes and threads keep taking away: none may fail and no datagram may get
+ * lost. A job of two nodes with two threads each: one makes the calls, three disturb. */
 #define _GNU_SOURCE
 #include <comem.h>
 #include <errno.h>
@@ -11,7 +11,8 @@
 
 enum { PAGE = 4096, PAGES = 12, BYTES = PAGE * PAGES, ROUNDS = 150, LOCK = 1, WORKER = 2 };
 
-/* The worker's system calls fill the pages; the last byte of each is written by the disturbers too, and checked by nobody. */
+/* The worker's system calls fill the pages; the last byte of each is written by the disturbers too, and checked by
+ * nobody. */
 struct shared {
     unsigned char received[BYTES];
     unsigned char sent[BYTES];

@@ -22,7 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, PAGES = 24, BYTES = PAGE * PAGES, ODD = 777, PATHS = 50, TEXT = 54, PLACE = 55, MADE = 56, REMOVED = 57, TIME = 58 };
+enum { PAGE = 4096, PAGES = 24, BYTES = PAGE * PAGES, ODD = 777 };
+enum { PATHS = 50, TEXT = 54, PLACE = 55, MADE = 56, REMOVED = 57, TIME = 58 };
 
 static unsigned char *outgoing;    /* pages at home on node 0, written by it: node 1 has none of them */
 static unsigned char *incoming[64]; /* one for each check, so that none is here before its call */
@@ -115,7 +116,10 @@ static void streams(void) {
     int fd = file_with_bytes();
     FILE *stream = fdopen(fd, "r+");
     unsigned char *to;
-    if (wanted("fread")) to = fresh(), expect("fread", fread(to, 1, n, stream) == n && same(to, 0, n) && !ferror(stream));
+    if (wanted("fread")) {
+        to = fresh();
+        expect("fread", fread(to, 1, n, stream) == n && same(to, 0, n) && !ferror(stream));
+    }
     rewind(stream);
     if (wanted("fread_unlocked")) {
         to = fresh();
@@ -159,14 +163,16 @@ static void sockets(void) {
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) abort();
     if (wanted("send")) {
         ssize_t sent = send(pair[0], source(), sizeof got, 0);
-        expect("send", sent == sizeof got && recv(pair[1], got, sizeof got, MSG_WAITALL) == sizeof got && same((unsigned char *)got, 0, sizeof got));
+        expect("send", sent == sizeof got && recv(pair[1], got, sizeof got, MSG_WAITALL) == sizeof got &&
+                           same((unsigned char *)got, 0, sizeof got));
         checks++;
     }
     if (wanted("sendmsg")) {
         struct iovec one = {source(), sizeof got};
         struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1};
         ssize_t sent = sendmsg(pair[0], &message, 0);
-        expect("sendmsg", sent == sizeof got && recv(pair[1], got, sizeof got, MSG_WAITALL) == sizeof got && same((unsigned char *)got, 0, sizeof got));
+        expect("sendmsg", sent == sizeof got && recv(pair[1], got, sizeof got, MSG_WAITALL) == sizeof got &&
+                              same((unsigned char *)got, 0, sizeof got));
         checks++;
     }
     if (wanted("recv")) {
@@ -184,7 +190,8 @@ static void sockets(void) {
     }
     if (wanted("sendto")) {
         ssize_t sent = sendto(datagrams[0], source(), sizeof got, 0, (struct sockaddr *)&here, len);
-        expect("sendto", sent == sizeof got && recv(datagrams[1], got, sizeof got, MSG_DONTWAIT) == sizeof got && same((unsigned char *)got, 0, sizeof got));
+        expect("sendto", sent == sizeof got && recv(datagrams[1], got, sizeof got, MSG_DONTWAIT) == sizeof got &&
+                             same((unsigned char *)got, 0, sizeof got));
         checks++;
     }
     if (wanted("recvfrom")) {
@@ -194,7 +201,8 @@ static void sockets(void) {
         socklen_t *room = (socklen_t *)(void *)(name + 1);
         *room = sizeof *name;
         ssize_t came = recvfrom(datagrams[1], to, sizeof private, MSG_DONTWAIT, (struct sockaddr *)name, room);
-        expect("recvfrom", came == sizeof private && same(to, 0, sizeof private) && *room == sizeof *name && name->sin_family == AF_INET);
+        expect("recvfrom", came == sizeof private && same(to, 0, sizeof private) && *room == sizeof *name &&
+                               name->sin_family == AF_INET);
     }
     if (wanted("recvmsg")) {
         sendto(datagrams[0], private, sizeof private, 0, (struct sockaddr *)&here, len);
@@ -202,13 +210,15 @@ static void sockets(void) {
         struct sockaddr_in from;
         struct iovec two[2] = {{to, 5000}, {to + 9000, 20000}};
         struct msghdr message = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = two, .msg_iovlen = 2};
-        expect("recvmsg", recvmsg(datagrams[1], &message, MSG_DONTWAIT) == sizeof private && message.msg_namelen == sizeof from &&
+        expect("recvmsg", recvmsg(datagrams[1], &message, MSG_DONTWAIT) == sizeof private &&
+                              message.msg_namelen == sizeof from &&
                               same(to, 0, 5000) && same(to + 9000, 5000, 15000));
     }
     if (wanted("read of a datagram")) {
         sendto(datagrams[0], private, sizeof private, 0, (struct sockaddr *)&here, len);
         to = fresh();
-        expect("read of a datagram", read(datagrams[1], to, sizeof private) == sizeof private && same(to, 0, sizeof private));
+        expect("read of a datagram",
+               read(datagrams[1], to, sizeof private) == sizeof private && same(to, 0, sizeof private));
     }
 }
 
@@ -250,7 +260,8 @@ static void directories(void) {
     char *made = (char *)outgoing + (size_t)MADE * BYTES;
     if (wanted("chdir")) {
         char place[100];
-        expect("chdir", chdir((char *)outgoing + (size_t)PLACE * BYTES) == 0 && strcmp(getcwd(place, 100), "/proc") == 0);
+        expect("chdir",
+               chdir((char *)outgoing + (size_t)PLACE * BYTES) == 0 && strcmp(getcwd(place, 100), "/proc") == 0);
     }
     if (wanted("mkdir")) expect("mkdir", mkdir(made, 0700) == 0), rmdir(made);
     if (wanted("rmdir")) {
@@ -295,7 +306,10 @@ static void expect_pair(const char *name, int made, const int *ends, int from, i
 static void pairs(void) {
     int *ends;
     if (wanted("pipe")) ends = (int *)(void *)(fresh() - ODD), expect_pair("pipe", pipe(ends), ends, 1, 0);
-    if (wanted("pipe2")) ends = (int *)(void *)(fresh() - ODD), expect_pair("pipe2", pipe2(ends, O_CLOEXEC), ends, 1, 0);
+    if (wanted("pipe2")) {
+        ends = (int *)(void *)(fresh() - ODD);
+        expect_pair("pipe2", pipe2(ends, O_CLOEXEC), ends, 1, 0);
+    }
     if (wanted("socketpair")) {
         ends = (int *)(void *)(fresh() - ODD);
         expect_pair("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, ends), ends, 0, 1);

@@ -10,8 +10,8 @@ use crate::time::Time;
 const RESENDS_PER_PROBE: u8 = 4;
 
 impl Sender {
-    /// When to call [`Sender::on_timeout`] (and then [`Sender::poll_transmit`]) at the latest; `None` when nothing is to be
-    /// waited for.
+    /// When to call [`Sender::on_timeout`] (and then [`Sender::poll_transmit`]) at the latest; `None` when nothing is
+    /// to be waited for.
     pub fn next_timeout(&self) -> Option<Time> {
         let timer = (self.live > 0).then_some(self.timer).filter(|t| t.0 != u64::MAX);
         match (timer, self.held_until) {

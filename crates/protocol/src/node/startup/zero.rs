@@ -449,8 +449,8 @@ impl Zero {
         let others = self.occupied().map(|(_, seat)| seat.member.clone());
         let members: Vec<Member> = std::iter::once(core.config.member()).chain(others).collect();
         if mixes_loopback(&members[1..]) {
-            let why = "some nodes came over loopback and others from other hosts, so that they cannot reach each other; \
-                       choose the network with --iface on every host";
+            let why = "some nodes came over loopback and others from other hosts, so that they cannot reach each \
+                       other; choose the network with --iface on every host";
             return self.fail(core, StartError::GivenUp(why.into()));
         }
         let pages = table::pages(&members, PAGE_BYTES);

@@ -109,10 +109,10 @@ fn unmap_heap(arena: &Arena) -> io::Result<()> {
 fn tell() {
     let limit = map_count_limit();
     crate::error::say(format_args!(
-        "comem: shared pages with permissions of their own have used up most of the {limit} mappings that this process may have; \
-         going on, slower, and what is allocated from now on has units of {} pages, of up to {COARSE_PAGES_MAX} when that \
-         happens again, where the program and --unit-pages name none: raise vm.max_map_count, or use units of more pages \
-         from the beginning (--unit-pages)",
+        "comem: shared pages with permissions of their own have used up most of the {limit} mappings that this \
+         process may have; going on, slower, and what is allocated from now on has units of {} pages, of up to \
+         {COARSE_PAGES_MAX} when that happens again, where the program and --unit-pages name none: raise \
+         vm.max_map_count, or use units of more pages from the beginning (--unit-pages)",
         next(1)
     ));
 }

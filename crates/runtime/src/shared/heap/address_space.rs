@@ -78,7 +78,8 @@ pub(crate) fn choose_detector(config: &Config) -> Result<Detector> {
         let tried = detector.probe();
         return tried.map(|()| detector).map_err(|why| {
             Error::Start(format!(
-                "the detector {detector} does not work on host {}: {why}; name another, or leave the choice to each node",
+                "the detector {detector} does not work on host {}: {why}; name another, or leave the choice to each \
+                 node",
                 crate::boot::host_name()
             ))
         });

@@ -79,7 +79,8 @@ mod tests {
     use super::*;
     use comem_protocol::faults::Rng;
 
-    /// Places that were used for small allocations were never one for a larger one: all was free, and there was no room.
+    /// Places that were used for small allocations were never one for a larger one: all was free, and there was no
+    /// room.
     #[test]
     fn what_is_free_side_by_side_is_one_place() {
         let mut stretch = ExtentAllocator::new(16, 116);

@@ -194,8 +194,8 @@ fn row(case: &Case, engine: &str, nodes: usize, counted: &Counted) -> Row {
     let shown = |number: Option<u64>| number.map_or("–".to_string(), |n| n.to_string());
     let Counted { requests, messages, signals, faults, pages, ahead, diff_bytes, sent_bytes, repeated } = counted;
     let text = format!(
-        "| {} {} | {nodes} | {engine} | {requests} | {} | {messages} | {} | {signals} | {} | {faults} | {pages} | {ahead} \
-         | {diff_bytes} | {sent_bytes} | {:.3} | {repeated} | {} |",
+        "| {} {} | {nodes} | {engine} | {requests} | {} | {messages} | {} | {signals} | {} | {faults} | {pages} | \
+         {ahead} | {diff_bytes} | {sent_bytes} | {:.3} | {repeated} | {} |",
         case.name,
         case.arguments,
         shown(published.map(|p| p.0)),

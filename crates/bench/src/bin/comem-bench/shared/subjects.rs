@@ -301,8 +301,9 @@ impl Bench {
         }
         report::heading("Closing an interval", &all.commands);
         println!(
-            "| written of {CACHED_PAGES} cached pages | | more than nothing written, us | a page, us | nothing written, us \
-             | nothing cached, us | diffs, bytes | write faults |\n|---:|---|---:|---:|---:|---:|---:|---:|"
+            "| written of {CACHED_PAGES} cached pages | | more than nothing written, us | a page, us | nothing \
+             written, us | nothing cached, us | diffs, bytes | write faults \
+             |\n|---:|---|---:|---:|---:|---:|---:|---:|"
         );
         rows.iter().for_each(|row| println!("{row}"));
         Ok(true)

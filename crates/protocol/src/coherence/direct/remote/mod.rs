@@ -7,8 +7,10 @@
 //!
 //! | message | body |
 //! |---|---|
-//! | [`Request`] | serial u16, first line as a [variable number](crate::wire::bytes::Put::put_var), lines of the unit u8 as a power of two, then commands |
+//! | [`Request`] | serial u16, first line (a *variable number*), the unit's lines u8 as a power of two, then commands |
 //! | [`Answer`] | serial u16, state u8, then what each command brought |
+//!
+//! [`put_var`](crate::wire::bytes::Put::put_var) writes variable numbers.
 //!
 //! | command | bytes behind its number | brings |
 //! |---|---|---|

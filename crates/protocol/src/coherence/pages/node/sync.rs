@@ -63,7 +63,8 @@ pub fn acquire(node: &mut impl NodeEffects, intervals: &mut IntervalState, scope
     if Rule::AcquiresEndCopies.on() {
         invalidate_copies(node, intervals, entries.iter().map(|entry| &**entry), false);
     }
-    // A node that has arrived has said which copies it holds, and a home may migrate to one. The barrier takes the step.
+    // A node that has arrived has said which copies it holds, and a home may migrate to one. The barrier takes the
+    // step.
     if !intervals.has_arrived() {
         take_acquire_steps(node, intervals);
     }
