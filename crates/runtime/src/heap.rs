@@ -611,11 +611,6 @@ impl Comem {
         unsafe { ThreadHeap::new(&thread, self.shared()?).share_globals(program) }
     }
 
-    /// Whether the job's options say that global variables are shared ([`Comem::share_globals`]) and not copied.
-    pub fn wants_shared_globals(&self) -> bool {
-        self.node.config.globals == crate::config::Globals::Share
-    }
-
     /// Whether an address is in the shared heap.
     pub fn is_shared(&self, pointer: *const u8) -> bool {
         self.node.shared().is_some_and(|s| s.page_of(pointer.addr()).is_some())

@@ -205,18 +205,6 @@ impl Lines {
         Ok(self.memory.has_hazard(lines))
     }
 
-    /// In a child made by `fork`: hazards of its thread go to private memory from now on, and concern nobody.
-    ///
-    /// # Safety
-    /// The calling thread is the process's only one.
-    ///
-    /// # Errors
-    /// What the system refused.
-    pub unsafe fn leave_hazards_to_parent(&self) -> io::Result<()> {
-        // SAFETY: the child's only thread stores hazards there, and needs none of the parent's.
-        unsafe { map_zeros(self.memory.hazard_addresses()) }
-    }
-
     /// The line at an address of the program's view.
     pub fn line_at(&self, address: usize) -> Option<usize> {
         let offset = address.checked_sub(self.extent().base).filter(|offset| *offset < self.extent().bytes)?;

@@ -15,9 +15,9 @@
 //!   as silence: a process that was stopped does not blame the others for it.
 //!
 //! Silence parts two nodes, and one of them alone cannot tell which is to blame. So its finder *accuses* the other, and
-//! tells all. Whoever hears of that and has not heard one of the two for long joins in. All wait for [`VERDICT_GRACE`]
-//! and come to the same verdict: lost is the node in most of the pairs that do not reach each other, and of several the
-//! one with the greatest number.
+//! tells all. Whoever hears of that and has not heard one of the two for long joins in. All wait a while
+//! ([`verdict::VERDICT_GRACE`]) and come to the same verdict: lost is the node in most of the pairs that do not reach
+//! each other, and of several the one with the greatest number.
 //!
 //! Who finds a loss tells all nodes, three times; who hears of one tells the nodes at distance 1, 2, 4, … in both
 //! directions; and PING and PONG carry the number of nodes gone, so that neighbours who know more hand it on. A node
@@ -40,6 +40,8 @@
 //! call [`Detector::on_timeout`] when [`Detector::next_timeout`] says. A node that ends because of a loss
 //! first sends what is left to transmit, so that the others learn of the cause and not of the consequence.
 
+mod verdict;
+
 use super::watch::{LossCause, WatchMessage};
 use crate::ids::NodeId;
 use crate::rules::Rule;
@@ -47,6 +49,7 @@ use crate::time::{Span, Time};
 use crate::wire::bytes::WireError;
 use crate::wire::header::MsgType;
 use std::collections::VecDeque;
+use verdict::Accusation;
 
 /// The detector's times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,12 +144,6 @@ const CAUSE_GRACE: Span = Span::from_ms(100);
 const ASK_AFTER: Span = Span::from_ms(1_000);
 /// That is noticed no later than this.
 const ASK_LATE: Span = Span::from_ms(200);
-/// How long all wait for others' accusations before they come to a verdict.
-const VERDICT_GRACE: Span = Span::from_ms(300);
-/// So many accusations of one node are enough.
-const ACCUSATIONS_ENOUGH: usize = 2;
-/// Most accusations that are weighed.
-const ACCUSATIONS_MAX: usize = 64;
 /// So many short pings are answered before it is said that no long one was.
 const SHORT_ANSWERS: u32 = 10;
 /// Lateness beyond this means that this process was stopped.
@@ -207,31 +204,6 @@ impl Watched {
         let neighbour = self.is_neighbour.then_some(self.heard);
         neighbour.into_iter().chain(self.owes_since.map(|since| since.max(self.answered))).min()
     }
-}
-
-/// Two nodes that do not reach each other.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Accusation {
-    /// The smaller number first.
-    pair: (NodeId, NodeId),
-    why: LossCause,
-}
-
-impl Accusation {
-    fn concerns(&self, node: NodeId) -> bool {
-        self.pair.0 == node || self.pair.1 == node
-    }
-}
-
-/// What all accusations come to: the lost node, the other of its pair, why, and whether several nodes accuse it.
-fn verdict(accusations: &[Accusation]) -> Option<(NodeId, NodeId, LossCause, bool)> {
-    let count = |node: NodeId| accusations.iter().filter(|accusation| accusation.concerns(node)).count();
-    let nodes = accusations.iter().flat_map(|accusation| [accusation.pair.0, accusation.pair.1]);
-    let lost = nodes.max_by_key(|node| (count(*node), *node))?;
-    let of_lost = accusations.iter().filter(|accusation| accusation.concerns(lost));
-    let pair = of_lost.min_by_key(|accusation| accusation.pair)?;
-    let other = if pair.pair.0 == lost { pair.pair.1 } else { pair.pair.0 };
-    Some((lost, other, pair.why.clone(), count(lost) > 1))
 }
 
 /// What is told to others.
@@ -541,65 +513,6 @@ impl Detector {
         LossCause::Silent { ms: u32::try_from(limit.0 / 1_000_000).unwrap_or(u32::MAX) }
     }
 
-    /// This node does not reach another.
-    fn accuse(&mut self, now: Time, node: NodeId, why: LossCause) {
-        if !Rule::AccusationsAreWeighed.on() {
-            return self.lose(now, node, why, self.me);
-        }
-        if self.accused_by_me.contains(&node) {
-            return;
-        }
-        self.accused_by_me.push(node);
-        self.weigh(now, node, self.me, why);
-    }
-
-    /// Two nodes do not reach each other, as one of them says.
-    fn on_accusation(&mut self, now: Time, node: NodeId, reporter: NodeId, why: LossCause) -> Result<(), WireError> {
-        if reporter.index() >= self.nodes.len() || reporter == node {
-            return Err(WireError::BadValue("node number"));
-        }
-        if self.left || !self.is_alive(node) || !self.is_alive(reporter) {
-            return Ok(());
-        }
-        self.weigh(now, node, reporter, why);
-        // Whoever has not heard one of the two for long has found the same, and may be the one that tells which of them
-        // it is.
-        let joins_after = self.config.joins_after();
-        let silent = |w: &&Watched| w.silent_since().is_some_and(|since| now - since >= joins_after);
-        let concerned = self.watched.iter().filter(|w| w.node == node || w.node == reporter).filter(silent);
-        let joins: Vec<NodeId> = concerned.map(|w| w.node).collect();
-        joins.into_iter().for_each(|node| self.accuse(now, node, self.silence()));
-        Ok(())
-    }
-
-    /// Adds an accusation to those that are weighed, and tells it, if it says something new: a second one of the same
-    /// node
-    /// shows that it is not a single way that is cut, and further ones would only multiply.
-    fn weigh(&mut self, now: Time, node: NodeId, reporter: NodeId, why: LossCause) {
-        let accusation = Accusation { pair: (node.min(reporter), node.max(reporter)), why };
-        let count = |node: NodeId| self.accusations.iter().filter(|accusation| accusation.concerns(node)).count();
-        let weight = count(node).max(count(reporter));
-        let known = self.accusations.iter().any(|other| other.pair == accusation.pair);
-        if known || weight >= ACCUSATIONS_ENOUGH || self.accusations.len() == ACCUSATIONS_MAX {
-            return;
-        }
-        self.accusations.push(accusation);
-        self.verdict_at.get_or_insert(now + VERDICT_GRACE);
-        self.tell(now, News::Accused { node, reporter }, reporter == self.me);
-    }
-
-    fn come_to_verdict(&mut self, now: Time) {
-        if self.verdict_at.take_if(|at| *at <= now).is_none() {
-            return;
-        }
-        while let Some((lost, other, why, by_several)) = verdict(&self.accusations) {
-            self.accusations.retain(|accusation| !accusation.concerns(lost));
-            if self.is_alive(lost) {
-                self.lose_by(now, lost, why, other, Some(by_several));
-            }
-        }
-    }
-
     /// Tells a node that knows of fewer losses about all of them, and one that is itself given up about that.
     fn hand_on(&mut self, to: NodeId, known_there: u16) {
         if self.left {
@@ -684,15 +597,6 @@ impl Detector {
                 News::Accused { node, reporter } if to != self.me => self.send_accusation(to, node, reporter),
                 _ => {}
             }
-        }
-    }
-
-    fn send_accusation(&mut self, to: NodeId, node: NodeId, reporter: NodeId) {
-        let pair = (node.min(reporter), node.max(reporter));
-        // Past the verdict that is told instead.
-        if let Some(accusation) = self.accusations.iter().find(|accusation| accusation.pair == pair) {
-            let why = accusation.why.clone();
-            self.send(to, &WatchMessage::Accused { node, reporter, why });
         }
     }
 

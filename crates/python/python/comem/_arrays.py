@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import operator
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -20,75 +19,8 @@ from . import _core, _values, _words
 from ._collective import agree, broadcast, gather_numbers, next_number, parts, split
 from ._errors import ArgumentError, Error, FinishedError, SendError, StartError
 from ._job import job_name, rank, size, still_open
+from ._shapes import BYTES_END, PAGE_BYTES, Home, dtype_of, homes_of, shape_of
 from ._sync import hashed, whole
-
-PAGE_BYTES = 4096
-#: Fewer bytes than these has an array: a sum of sizes still fits what the system counts with.
-BYTES_END = 1 << 62
-#: What NumPy can make: 64 from its version 2 on.
-DIMENSIONS_MAX = 64 if int(np.__version__.split(".")[0]) >= 2 else 32
-
-Home = Union[str, int]
-
-
-def _shape(shape: Any) -> Tuple[int, ...]:
-    try:
-        dims = (shape,) if np.ndim(shape) == 0 else tuple(shape)
-        dims = tuple(operator.index(n) for n in dims)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{_words.of(shape)} is no shape; use a whole number or a tuple of them") from None
-    if any(n < 0 for n in dims):
-        raise ArgumentError(f"the shape {dims} has a negative size")
-    if len(dims) > DIMENSIONS_MAX:
-        raise ArgumentError(f"NumPy's arrays have at most {DIMENSIONS_MAX} dimensions, not {len(dims)}")
-    return dims
-
-
-def _dtype(dtype: Any) -> np.dtype:
-    try:
-        dtype = np.dtype(dtype)
-    except Exception as error:  # noqa: BLE001 - NumPy raises several; whichever it is, the others must not wait for us
-        raise ArgumentError(f"{_words.of(dtype)} is no type of elements: {error}") from None
-    if dtype.hasobject:
-        raise ArgumentError(
-            f"elements of type {dtype} are references to Python objects of one process; share numbers, or fields of "
-            "them"
-        )
-    if dtype.itemsize == 0:
-        raise ArgumentError(f"elements of type {dtype} have no size; give the length, as in \"S16\"")
-    return dtype
-
-
-def _homes(home: Home, rows: int, nbytes: int) -> Tuple[str, List[int]]:
-    """The homes of an array's pages, as the runtime names them. With "block", row i lives where ``split`` puts it."""
-    if isinstance(home, str):
-        if home not in ("block", "cyclic", "first-touch", "automatic"):
-            raise ArgumentError(
-                f'there is no home {_words.of(home)}; use "block", "cyclic", "first-touch", "automatic" or a '
-                "node's number"
-            )
-        return home, _runs(rows, nbytes) if home == "block" else []
-    try:
-        node = operator.index(home)
-    except TypeError:
-        raise ArgumentError(
-            f"{_words.of(home)} is no home; use the name of a way to place pages, or a node's number"
-        ) from None
-    if not 0 <= node < size():
-        raise ArgumentError(f"there is no node {node} to be home; the job has {size()} nodes")
-    return "node", [node]
-
-
-def _runs(rows: int, nbytes: int) -> List[int]:
-    """How many pages of each node's rows; a page with rows of two nodes goes to the one with more of its bytes."""
-    if rows == 0 or nbytes // PAGE_BYTES < size():
-        return []
-    pages = -(-nbytes // PAGE_BYTES)
-    ends = [round(end * (nbytes / rows) / PAGE_BYTES) for _, end in parts(rows)]
-    ends[-1] = pages
-    runs = [end - start for start, end in zip([0] + ends, ends)]
-    return runs if min(runs) > 0 and max(runs) < 1 << 32 else []
-
 
 def _new(
     what: str,
@@ -110,7 +42,7 @@ def _new(
         size()
         if wrong is not None:
             raise wrong
-        shape, dtype = _shape(shape), _dtype(dtype)
+        shape, dtype = shape_of(shape), dtype_of(dtype)
         if order not in ("C", "F"):
             raise ArgumentError(f"there is no order {_words.of(order)}; use \"C\" or \"F\"")
         if not isinstance(name, (str, type(None))):
@@ -120,7 +52,7 @@ def _new(
             raise ArgumentError(f"an array of shape {shape} and type {dtype} is larger than any address space")
         more = check(shape, dtype)
         rows = (shape[0] if order == "C" else shape[-1]) if shape else 0
-        homes = _homes(home, rows, nbytes)
+        homes = homes_of(home, rows, nbytes)
         options = dict(order=order, home=home, engine=engine, name=name)
         said = ", ".join([f"{shape}, {dtype}", *(f"{key}={_words.of(value)}" for key, value in options.items())]) + more
     except ArgumentError as error:

@@ -191,7 +191,7 @@ impl Thread {
     /// About to wait: a thread that waits is not using its ranges, so others may have them meanwhile.
     pub(crate) fn let_pins_go(&self) {
         if let Some(shared) = self.node.shared().filter(|s| s.views.is_some()) {
-            self.let_go_of(shared, None);
+            shared.let_units_go(self, None);
         }
         let pins = self.state.borrow_mut().ranges.let_go();
         pins.iter().for_each(|pin| pin.give_back(self));

@@ -412,7 +412,7 @@ impl PageFault<'_> {
         let first = known.pages_of_unit(index).start;
         let slot = thread.slot();
         let hold = shared.holds.faulted(slot, shared.me, instruction, first);
-        thread.let_go_of(shared, Some(first));
+        shared.let_units_go(thread, Some(first));
         let mut ahead = Vec::new();
         if known.home_of_unit(index) != shared.me {
             if want == Want::Shared && thread.home().config.prefetch {
@@ -507,12 +507,12 @@ impl PageFault<'_> {
     }
 }
 
-impl Thread {
-    /// This thread has made its access, for it does something else now: lets its units go, but for the one it held last
-    /// if it faults on its neighbour.
-    pub(crate) fn let_go_of(&self, shared: &Shared, next: Option<PageNo>) {
-        let due = shared.holds.let_go(self.slot(), next);
-        due.into_iter().flatten().for_each(|page| self.home().let_go(self.slot(), page));
+impl Shared {
+    /// A thread has made its access, for it does something else now: lets its units go, but for the one it held last if
+    /// it faults on that one's neighbour, `next`.
+    pub(crate) fn let_units_go(&self, thread: &Thread, next: Option<PageNo>) {
+        let due = self.holds.let_go(thread.slot(), next);
+        due.into_iter().flatten().for_each(|page| thread.home().let_go(thread.slot(), page));
     }
 }
 

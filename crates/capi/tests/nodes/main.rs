@@ -1,7 +1,10 @@
 //! The C programs as jobs of several nodes, through `comem run`: the right answer under every engine that promises
 //! one, with several threads a node, and over a network that loses, repeats and reorders.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod plain;
+mod successive;
 
 use comem_rt::heap::PageEngine;
 use std::ffi::OsStr;
@@ -314,55 +317,6 @@ fn a_page_is_mapped_before_it_comes_where_no_other_thread_could_see_it() {
                 _ => assert!(early >= requests * 9 / 10, "{detector:?} {wait} {threads}: {early} of {requests}"),
             }
         }
-    }
-}
-
-const SEQUENTIAL: &str = "-DCOMEM_SEQUENTIAL";
-const PTHREADS: &str = "-DCOMEM_PTHREADS";
-
-/// Compiles a test program for plain memory.
-fn plain(source: &str, mode: &str) -> PathBuf {
-    let out = common::scratch().join(format!("{source}{mode}"));
-    let mut compile = common::strict("cc", "c11");
-    compile.args([mode, "-O2", "-pthread", "-o"]).arg(&out).arg(common::program(source));
-    common::run(&mut compile);
-    out
-}
-
-#[test]
-fn the_same_source_is_a_program_with_plain_memory() {
-    for mode in [SEQUENTIAL, PTHREADS] {
-        for name in ["heap", "atomics"] {
-            let out = plain(&format!("{name}.c"), mode);
-            let output = common::run(common::node(&out, 3).env_remove("LD_LIBRARY_PATH"));
-            assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{name}: ok\n"), "{mode}");
-        }
-    }
-}
-
-#[test]
-fn with_plain_memory_too_a_program_that_ends_the_job_never_ends_with_status_zero() {
-    for mode in [SEQUENTIAL, PTHREADS] {
-        let out = plain("misuse.c", mode);
-        for (which, status, sentence) in [("3", 9, "enough\n"), ("7", 1, "enough, too\n")] {
-            let output = common::node(&out, 1).arg(which).output().expect("the program runs");
-            assert_eq!(output.status.code(), Some(status), "{mode} {which}");
-            assert_eq!(String::from_utf8_lossy(&output.stderr), sentence, "{mode}");
-        }
-    }
-}
-
-#[test]
-fn reader_writer_locks_of_plain_threads_let_readers_in_again_and_together() {
-    let output = common::run(common::node(&plain("readers.c", PTHREADS), 4).env_remove("LD_LIBRARY_PATH"));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "readers: ok\n");
-}
-
-#[test]
-fn the_least_of_numbers_with_a_nan_is_one_with_plain_threads_as_well() {
-    for program in [common::build("cc", "c11", "reductions.c"), plain("reductions.c", PTHREADS)] {
-        let output = common::run(&mut common::node(&program, 3));
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "reductions: ok\n", "{program:?}");
     }
 }
 
@@ -701,63 +655,6 @@ fn a_function_of_the_program_that_is_left_by_an_exception_or_the_threads_end_end
         let told = String::from_utf8_lossy(&output.stderr).contains("an exception left the function of a CREATE");
         assert!(told && output.status.code() == Some(101), "{size:?}: {output:?}");
     }
-}
-
-/// The second program of a node waited for ever for what the first had read.
-#[test]
-fn programs_that_a_node_runs_one_after_the_other_meet_those_of_the_others() {
-    let program = odd().display().to_string();
-    for backbone in ["udp", "shm"] {
-        for (nodes, sum) in [("1", 1), ("3", 6)] {
-            let script = format!("true; '{program}' sum one && '{program}' sum two && '{program}' sum three");
-            let mut command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", nodes, "--backbone", backbone]);
-            let output = common::run(command.args(["--timeout", "50s", "sh", "-c", &script]));
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            for (word, from) in [("one", 0), ("two", 1), ("three", 2)] {
-                let line = format!("{word} {sum}");
-                assert_eq!(text.lines().filter(|said| **said == line).count().to_string(), nodes, "{backbone}: {text}");
-                assert!(from > 0 || text.starts_with("one"), "{text}");
-            }
-            assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{backbone}");
-        }
-    }
-}
-
-#[test]
-fn two_programs_of_a_node_at_once_are_refused_in_a_sentence() {
-    let program = odd().display().to_string();
-    for script in
-        [format!("'{program}' sum a & '{program}' sum b; wait"), format!("'{program}' sum a | '{program}' sum b")]
-    {
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "-n", "2", "--timeout", "50s", "sh", "-c", &script]);
-        let output = command.output().expect("it runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{script}: {said}");
-        let ours = said.lines().filter(|line| line.starts_with("comem: ")).collect::<Vec<_>>();
-        assert!(ours.len() == 1 && ours[0].contains("takes part in the job already"), "{script}: {said}");
-    }
-}
-
-#[test]
-fn a_node_that_runs_fewer_programs_is_no_reason_to_wait() {
-    let program = odd().display().to_string();
-    for other in ["0", "1"] {
-        let script = format!("'{program}' sum a || exit; test $COMEM_NODE = {other} || exec '{program}' sum b");
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "-n", "2", "--timeout", "50s", "sh", "-c", &script]);
-        let output = command.output().expect("it runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        // The program's own status where its start fails; the sentence is behind `comem_last_error`.
-        assert_eq!(output.status.code(), Some(1), "{said}");
-    }
-    let script = format!("'{program}' sum a || exit; test $COMEM_NODE != 1 || kill -9 $$; exec '{program}' sum b");
-    let mut command = common::node(&common::launcher(), 1);
-    command.env_remove("COMEM_THREADS").args(["run", "-n", "3", "--timeout", "25s", "sh", "-c", &script]);
-    let output = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(128 + 9) && !said.contains("--timeout"), "{said}");
 }
 
 /// A blank or a colon ended the name in `LD_PRELOAD`, and `write` failed.
