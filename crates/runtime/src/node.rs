@@ -18,6 +18,7 @@ pub(crate) mod objects;
 pub(crate) mod slots;
 pub(crate) mod sync_state;
 mod waiting;
+mod waiting_in_words;
 
 pub(crate) use inboxes::{INBOX_MAX, Inboxes};
 pub(crate) use lifetime::Lifetime;
@@ -40,7 +41,6 @@ use crate::io::Wire;
 use crate::launcher_link::ToLauncher;
 use crate::lock_schedule::Schedule;
 use crate::mutex::Mutex;
-use crate::names::Named;
 use crate::shared::Shared;
 use crate::shared::consistency::payload::PagePayload;
 use crate::thread::deal::DynamicLoops;
@@ -50,14 +50,13 @@ use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
 use comem_protocol::node::startup::Startup;
 use comem_protocol::outbox::Outbox;
-use comem_protocol::sync::barrier::{Barrier, kinds};
+use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
 use comem_protocol::sync::objects::{SyncObject, SyncObjects};
 use comem_protocol::sync::{self, NoPayload};
 use comem_protocol::time::Time;
 use comem_protocol::tuning::LockTuning;
-use comem_protocol::wire::message::SyncRequest;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -270,94 +269,6 @@ impl Node {
                 self.reach.locked_by(self, *node).map_or(text.clone(), |locked| format!("{text}; {locked}"))
             }
             _ => text,
-        }
-    }
-
-    pub(crate) fn describe(&self, waiting: Waiting) -> String {
-        match waiting {
-            Waiting::Fetch { object, unit } => match self.objects.get(object) {
-                Some(o) => format!("unit {unit} of {} (home: {})", o.label, self.name_of(o.home_of(unit))),
-                None => format!("unit {unit} of object {}", object.0),
-            },
-            Waiting::Page(page) => match self.shared().and_then(|s| s.table.find(page)) {
-                Some(known) => {
-                    let home = known
-                        .region
-                        .home_of(page - (page - known.region.first) % known.region.unit_pages(), self.nodes);
-                    format!(
-                        "page {} of {} (first home: {})",
-                        page - known.region.first,
-                        known.name(),
-                        self.name_of(home)
-                    )
-                }
-                None => format!("page {page} of the shared heap"),
-            },
-            Waiting::Diffs => "the diffs of pages whose home it is".to_string(),
-            Waiting::Lock(lock) => {
-                if let Some(words) =
-                    self.sync.lock_tables().map(|tables| tables.describe(lock, |node| self.name_of(node)))
-                {
-                    return words;
-                }
-                let manager = comem_protocol::ids::manager_of(lock.0, self.nodes);
-                let holder = match self.sync.lock_shard(lock).holder(lock) {
-                    Some(slot) => format!("which thread {} holds", slot.index() - 1),
-                    None => "which no thread of this node holds".to_string(),
-                };
-                format!("lock {} (managed by {}), {holder}", Named(lock.0), self.name_of(manager))
-            }
-            Waiting::Flag(flag, value) => format!("flag {} to reach {value}", Named(flag.0)),
-            Waiting::Answer(..) if waiting.is_for_work() => "work, or for the end of a worker".to_string(),
-            Waiting::Answer(request, name) => {
-                let named = Named(name);
-                let what = match request {
-                    SyncRequest::SemWait | SyncRequest::SemTryWait | SyncRequest::SemPass => {
-                        format!("semaphore {named} to be posted")
-                    }
-                    SyncRequest::SemGive | SyncRequest::SemReset => format!("word that semaphore {named} has changed"),
-                    SyncRequest::CondJoin | SyncRequest::CondAwait => {
-                        format!("condition variable {named} to be signalled")
-                    }
-                    SyncRequest::ReadLock | SyncRequest::TryReadLock => {
-                        format!("reader-writer lock {named}, to read")
-                    }
-                    SyncRequest::WriteLock | SyncRequest::TryWriteLock => {
-                        format!("reader-writer lock {named}, to write")
-                    }
-                    SyncRequest::SubsetBarrier => format!("the other threads at barrier {named}"),
-                };
-                format!("{what} (managed by {})", self.name_of(request.object(name).manager(self.nodes)))
-            }
-            Waiting::Barrier(what, number) => {
-                let (threads, nodes) = self.sync.with_barrier(|b| {
-                    let (threads, nodes) = b.missing();
-                    (threads, self.arrival_words.missing(b).unwrap_or(nodes))
-                });
-                let mut missing: Vec<String> = nodes.iter().map(|n| self.name_of(*n)).collect();
-                if threads > 0 {
-                    missing.insert(0, format!("{threads} of its own threads"));
-                }
-                let missing = match (missing.is_empty(), self.sync.with_barrier(|b| b.parent())) {
-                    (true, Some(parent)) => {
-                        format!("{}, or others of which it would hear", self.name_of(parent))
-                    }
-                    (true, None) => "the release".to_string(),
-                    _ => missing.join(", "),
-                };
-                format!("{} (number {number}): missing {missing}", kinds::name(what.kind))
-            }
-            Waiting::Sections => {
-                "other threads of this node to release their locks, before a collective call".to_string()
-            }
-            Waiting::Opening => "the end of a collective call that another thread of this node makes".to_string(),
-            Waiting::Operations(node) => format!("one-sided operations that {} carries out", self.name_of(node)),
-            Waiting::Loop(number) => {
-                let manager = comem_protocol::sync::deal::manager(number, self.nodes);
-                format!("items of dynamic loop {number} (managed by {})", self.name_of(manager))
-            }
-            Waiting::Room => "room to send".to_string(),
-            Waiting::Messages => "a message from another thread".to_string(),
         }
     }
 }

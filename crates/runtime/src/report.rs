@@ -4,6 +4,8 @@ use crate::counters::{Counters, summary};
 use crate::error::{Error, Result};
 use crate::names::Named;
 use crate::node::{Node, Waiting};
+use crate::shared::Shared;
+use crate::shared::heap::table::RegionState;
 use crate::symbols::Symbols;
 use comem_protocol::coherence::pages::region::Unit;
 use comem_protocol::coherence::pages::sharing::Found;
@@ -109,6 +111,39 @@ fn unit_pages(unit: Unit) -> u32 {
     }
 }
 
+/// The program's symbols, looked up when somebody asks.
+type LazySymbols = std::cell::LazyCell<Symbols>;
+
+/// The pages of a region that were shared falsely, those first that were so most often.
+fn false_sharing(shared: &Shared, known: &RegionState, symbols: &LazySymbols) -> Vec<Value> {
+    let sharing = shared.sharing.found();
+    let mut pages: Vec<(PageNo, Found)> = match known.region.engine.has_directory() {
+        // Each node tells of itself.
+        true => {
+            let found = |(page, times)| (page, Found { times, nodes: vec![shared.me] });
+            shared.falsely_shared_units(known).into_iter().map(found).collect()
+        }
+        false => sharing.found(known.region.range()).into_iter().map(|(page, found)| (page, found.clone())).collect(),
+    };
+    pages.sort_by_key(|(_, found)| std::cmp::Reverse(found.times));
+    let page_bytes = PAGE_BYTES as u64;
+    pages
+        .iter()
+        .take(100)
+        .map(|(page, found)| {
+            let nodes: Vec<u16> = found.nodes.iter().map(|n| n.0).collect();
+            let offset = u64::from(*page - known.region.first) * page_bytes;
+            let mut one = json!({ "offset": offset, "nodes": nodes, "times": found.times });
+            if shared.globals.get().is_some_and(|globals| globals.has(*page)) {
+                let start = shared.address_of(*page);
+                let variables: Vec<&str> = symbols.within(&(start..start + PAGE_BYTES)).take(VARIABLES).collect();
+                one["variables"] = json!(variables);
+            }
+            one
+        })
+        .collect()
+}
+
 /// The regions of the shared heap and what they cost here, the dearest first.
 fn regions(node: &Node) -> Value {
     use std::sync::atomic::Ordering::Relaxed;
@@ -116,41 +151,13 @@ fn regions(node: &Node) -> Value {
     shared.sharing.note_putters(shared.directory());
     shared.sharing.found().settle();
     let mut all = shared.table.all();
-    let symbols = std::cell::LazyCell::new(Symbols::of_this_program);
+    let symbols = LazySymbols::new(Symbols::of_this_program);
     all.sort_by_key(|k| {
         let cost = (&k.costs.fetch_ns, &k.costs.pages_fetched, &k.costs.faults);
         std::cmp::Reverse((cost.0.load(Relaxed), cost.1.load(Relaxed), cost.2.load(Relaxed)))
     });
-    let one = |known: &std::sync::Arc<crate::shared::heap::table::RegionState>| {
+    let one = |known: &std::sync::Arc<RegionState>| {
         let costs = &known.costs;
-        let sharing = shared.sharing.found();
-        let mut pages: Vec<(PageNo, Found)> = match known.region.engine.has_directory() {
-            // Each node tells of itself.
-            true => {
-                let found = |(page, times)| (page, Found { times, nodes: vec![shared.me] });
-                shared.falsely_shared_units(known).into_iter().map(found).collect()
-            }
-            false => {
-                sharing.found(known.region.range()).into_iter().map(|(page, found)| (page, found.clone())).collect()
-            }
-        };
-        pages.sort_by_key(|(_, found)| std::cmp::Reverse(found.times));
-        let page_bytes = PAGE_BYTES as u64;
-        let false_sharing: Vec<Value> = pages
-            .iter()
-            .take(100)
-            .map(|(page, found)| {
-                let nodes: Vec<u16> = found.nodes.iter().map(|n| n.0).collect();
-                let offset = u64::from(*page - known.region.first) * page_bytes;
-                let mut one = json!({ "offset": offset, "nodes": nodes, "times": found.times });
-                if shared.globals.get().is_some_and(|globals| globals.has(*page)) {
-                    let start = shared.address_of(*page);
-                    let variables: Vec<&str> = symbols.within(&(start..start + PAGE_BYTES)).take(VARIABLES).collect();
-                    one["variables"] = json!(variables);
-                }
-                one
-            })
-            .collect();
         let mut one = json!({
             "label": known.name(),
             "named_by": known.named_by(),
@@ -164,7 +171,7 @@ fn regions(node: &Node) -> Value {
             "pages_owned": known.slots().map(|cell| cell.lock().table.units().home_pages()).sum::<u32>(),
             "diff_bytes": costs.diff_bytes.load(Relaxed),
             "invalidations": costs.invalidations.load(Relaxed),
-            "false_sharing": false_sharing,
+            "false_sharing": false_sharing(shared, known, &symbols),
         });
         if let Unit::Bytes(unit_bytes) = known.region.unit {
             let costs = &known.line_costs;
@@ -239,7 +246,7 @@ fn waits(node: &Node) -> Vec<String> {
     let line = |slot: Slot| {
         let (waiting, since) = node.slots[slot].waits_for()?;
         let seconds = (now - since).0 as f64 / 1e9;
-        Some(format!("thread {} has waited {seconds:.1} s for {}", number(node, slot), node.describe(waiting)))
+        Some(format!("thread {} has waited {seconds:.1} s for {}", number(node, slot), waiting.in_words(node)))
     };
     node.slots.of_threads().filter_map(line).collect()
 }

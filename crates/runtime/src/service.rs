@@ -340,7 +340,7 @@ impl Node {
         if since < at || (self.now() - since).0 < UNANSWERED_FOR.0 || self.nodes() == 1 {
             return Ok(());
         }
-        let what = self.describe(why);
+        let what = why.in_words(self);
         let sentence = format!(
             "this thread waits for {what}, but the job has ended, and nobody answers any more; do that before its end"
         );

@@ -232,6 +232,23 @@ fn shape(bytes: usize, unit: Unit, alignment: usize) -> Option<(u64, u64)> {
     Some((pages, align.max(unit)))
 }
 
+/// Refuses alignments that the heap cannot give.
+fn check_alignment(shared: &Shared, alignment: usize) -> Result<()> {
+    let (base, heap) = (shared.base, shared.bytes);
+    let wrong = match alignment {
+        _ if !alignment.is_power_of_two() => format!("an alignment of {alignment} bytes is no power of two"),
+        _ if alignment > heap => {
+            format!("an alignment of {alignment} bytes is larger than the shared heap of {heap} bytes")
+        }
+        // Addresses are multiples of what the heap's beginning is a multiple of.
+        _ if !base.is_multiple_of(alignment) => format!(
+            "an alignment of {alignment} bytes is larger than that of the shared heap, which begins at {base:#x}"
+        ),
+        _ => return Ok(()),
+    };
+    Err(Error::Argument(wrong))
+}
+
 /// The diffs of a unit that stay with their writers are at most so many times as long as the unit.
 const KEPT_DIFF_GROWTH: usize = 4;
 
@@ -336,20 +353,7 @@ impl ThreadHeap<'_> {
     pub(in crate::shared) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<Keeping> {
         let ThreadHeap { thread, shared } = *self;
         let wrong = |what: String| Err(Error::Argument(what));
-        if !options.alignment.is_power_of_two() {
-            return wrong(format!("an alignment of {} bytes is no power of two", options.alignment));
-        }
-        let (base, heap) = (shared.base, shared.bytes);
-        let alignment = options.alignment;
-        if alignment > heap {
-            return wrong(format!("an alignment of {alignment} bytes is larger than the shared heap of {heap} bytes"));
-        }
-        // Addresses are multiples of what the heap's beginning is a multiple of.
-        if !base.is_multiple_of(alignment) {
-            return wrong(format!(
-                "an alignment of {alignment} bytes is larger than that of the shared heap, which begins at {base:#x}"
-            ));
-        }
+        check_alignment(shared, options.alignment)?;
         let named = if options.unit_pages == 0 { thread.home().config.unit_pages } else { options.unit_pages };
         let unit = named.max(1);
         if !unit.is_power_of_two() || unit > UNIT_PAGES_MAX {
@@ -384,12 +388,8 @@ impl ThreadHeap<'_> {
                  start it with --locks tokens"
             ));
         }
-        if !engine.has_several_writers()
-            && !engine.has_one_copy()
-            && by_lines.is_none()
-            && unit > crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX
-        {
-            let most = crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX;
+        let most = crate::shared::consistency::msi_pages::MSI_UNIT_PAGES_MAX;
+        if !engine.has_several_writers() && !engine.has_one_copy() && by_lines.is_none() && unit > most {
             return wrong(format!(
                 "under {engine} a unit has at most {most} pages, and {unit} are asked for; choose fewer \
                  (--unit-pages, or with the allocation)"
