@@ -301,7 +301,7 @@ impl Node {
         }
     }
 
-    /// A step towards adding to a word atomically: as [`Thread::atomic_of`] of the runtime, where a home is asked by
+    /// A step towards adding to a word atomically: as `AtomicCall` of the runtime, where a home is asked by
     /// messages.
     fn add(&mut self, t: usize, (word, number): (usize, u64), judge: &mut Judge, out: &mut Outbox) -> Turn {
         let page = (word / PAGE_WORDS) as PageNo;
