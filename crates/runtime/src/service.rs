@@ -559,17 +559,17 @@ mod tests {
 
     #[test]
     fn vain_spins_stop_and_are_tried_again_now_and_then() {
-        let budget = SpinBudget::default();
+        let (budget, config) = (SpinBudget::default(), Config::from_env().expect("no settings"));
         let tried = (0..200).filter(|_| {
             let spin = budget.allows();
             if spin {
-                budget.account(false, 16);
+                budget.account(&config, false);
             }
             spin
         });
         let tried = tried.count();
         assert!((20..40).contains(&tried), "{tried} of 200 waits spun in vain");
-        budget.account(true, 16);
+        budget.account(&config, true);
         assert!(budget.allows());
     }
 }

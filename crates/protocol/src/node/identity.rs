@@ -7,11 +7,8 @@
 use crate::wire::bytes::{Put, Reader, WireError};
 use std::fmt;
 
-/// Version of Comem's protocols. Nodes of different versions do not talk beyond saying so. It rises with every change
-/// of what messages mean.
-///
-/// 2: reader-writer locks can be tried.
-pub const VERSION: u16 = 2;
+/// Version of Comem's protocols. Nodes of different versions do not talk beyond saying so.
+pub const VERSION: u16 = 1;
 
 /// What the word in [`Identity::options`] begins with that says how many bytes a packet may have, headers included.
 /// Nobody need have asked for it: it comes from the interface.
@@ -330,7 +327,7 @@ pub(super) mod tests {
             identity(4).objection(&there).expect("a difference").to_string()
         };
         for (text, parts) in [
-            (other(&|i| i.version = 9), ["version 2", "version 9", "install the same"]),
+            (other(&|i| i.version = 9), ["version 1", "version 9", "install the same"]),
             (other(&|i| i.hash = [0xab; 32]), ["070707070707", "abababababab", "copy the same"]),
             (other(&|i| i.layout.page_bytes = 16384), ["pages of 4096 bytes there", "16384 here", "hosts of one kind"]),
             (other(&|i| i.layout.big_endian ^= true), ["little-endian", "big-endian", "hosts of one kind"]),
