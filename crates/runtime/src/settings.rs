@@ -11,7 +11,7 @@ use comem_protocol::coherence::pages::choice::Reason;
 const PREFIX: &str = "COMEM_";
 
 /// The settings that the documents name, with what comes beside the command's flags.
-pub const SETTINGS: [&str; 55] = [
+pub const SETTINGS: [&str; 57] = [
     "COMEM_ALLOW",
     "COMEM_ALLOW_ENV",
     "COMEM_AUTH",

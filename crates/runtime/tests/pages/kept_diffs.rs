@@ -4,7 +4,7 @@
 use crate::counts::steps;
 use crate::matrix::{counted, detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, PageEngine, RegionOptions};
+use comem::heap::{Home, PageEngine, RegionOptions};
 use comem::{Comem, LockId, NodeId};
 
 const LRC: (&str, &str) = ("COMEM_ENGINE", "lrc");
@@ -25,7 +25,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
 /// Brazos, Figure 3: three nodes write words of a page that a fourth has used, and each reads another's word if there
 /// are steps.
 fn figure_three(comem: &Comem) {
-    let slice = pages_of(comem, 1, &RegionOptions { homes: Homes::On(NodeId(3)), ..RegionOptions::default() });
+    let slice = pages_of(comem, 1, &RegionOptions { home: Home::On(NodeId(3)), ..RegionOptions::default() });
     comem.parallel(|t| {
         let me = t.node().index();
         if me < 3 {
@@ -44,7 +44,7 @@ fn figure_three(comem: &Comem) {
 
 /// Every node writes a word of one page, and reads another's.
 fn all_to_all(comem: &Comem) {
-    let slice = pages_of(comem, 1, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    let slice = pages_of(comem, 1, &RegionOptions { home: Home::On(NodeId(0)), ..RegionOptions::default() });
     comem.parallel(|t| {
         slice.set(t.id(), 5 + t.id() as u64);
         t.barrier();
@@ -90,7 +90,7 @@ fn rounds() -> usize {
 fn kept_rounds(comem: &Comem) {
     // SAFETY: asks for a signal, no more.
     unsafe { libc::alarm(3600) };
-    let slice = pages_of(comem, COUNTERS, &RegionOptions { homes: Homes::Cyclic(1), ..RegionOptions::default() });
+    let slice = pages_of(comem, COUNTERS, &RegionOptions { home: Home::Cyclic(1), ..RegionOptions::default() });
     comem.parallel(|t| {
         if t.id() == 0 {
             (0..slice.len()).for_each(|at| slice.set(at, 1 << 40));

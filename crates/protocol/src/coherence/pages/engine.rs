@@ -374,6 +374,9 @@ mod tests {
     fn what_users_are_told_names_the_engines_for_them_and_no_example() {
         let text = "hlcr".parse::<PageEngine>().unwrap_err().to_string();
         assert_eq!(names_of_pages("or"), "hlrc, scope, lrc, msi or hardware");
-        assert!(text.ends_with("for pages are hlrc, scope, lrc, msi and hardware, and for lines direct and msi"), "{text}");
+        assert!(
+            text.ends_with("for pages are hlrc, scope, lrc, msi and hardware, and for lines direct and msi"),
+            "{text}"
+        );
     }
 }

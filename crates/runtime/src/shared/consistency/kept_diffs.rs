@@ -5,9 +5,9 @@ use crate::error::Result;
 use crate::mutex::Mutex;
 use crate::shared::Shared;
 use crate::thread::Thread;
+use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::kept_diffs::serve::send_asks;
 use comem_protocol::coherence::pages::kept_diffs::{Ask, Stamp};
-use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::ids::NodeId;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
