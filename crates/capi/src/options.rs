@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 /// What may be set, by the name of the option; the variable is `COMEM_` and the name in capitals.
-const NAMES: [&str; 32] = [
+const NAMES: [&str; 33] = [
     "auth",
     "backbone",
     "bind",

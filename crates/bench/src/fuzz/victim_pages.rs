@@ -13,7 +13,7 @@ use comem_protocol::coherence::pages::kept_diffs::wire::{
 };
 use comem_protocol::coherence::pages::page_table::{ChunkLayout, DiffSink, Fault, FirstTouch, PageTable, PrefetchPlan};
 use comem_protocol::coherence::pages::serve::{Listing, PageState};
-use comem_protocol::coherence::pages::sync_phase::SyncPhase;
+use comem_protocol::coherence::pages::policy::sync_phase::SyncPhase;
 use comem_protocol::coherence::pages::{
     Access, Context, OneSidedMemory, PAGE_BYTES, PageEngine, PageMapping, PageMemory, PageNo, PageTwins, Tally,
     push_range,
