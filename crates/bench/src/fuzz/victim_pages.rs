@@ -184,7 +184,7 @@ impl VictimPages {
                 let writer = NodeId(1 + (number / 32) as u16 % (NODES as u16 - 1));
                 self.step(out, |table, cx, stamps| {
                     table.note_written(&(page..page + 1), writer, number % 7 + 1);
-                    table.invalidate(cx, &[page..page + 1], stamps);
+                    table.invalidate(cx, std::slice::from_ref(&(page..page + 1)), stamps);
                 });
             }
             5 => self.step(out, |table, cx, stamps| table.close(cx, stamps, None, &mut Vec::new())),
