@@ -111,10 +111,10 @@ impl Sets {
     }
 
     /// What this node says of copysets as it arrives: joins, leaves, and what it wants told early.
-    fn changes(&mut self) -> (Vec<Range<PageNo>>, Vec<Range<PageNo>>, Vec<Range<PageNo>>) {
+    fn changes(&mut self) -> [Vec<Range<PageNo>>; 3] {
         let mut changes = MemberChanges::default();
         self.0.step(|table, cx, _| table.change_members(cx, &mut changes));
-        (changes.joins, changes.leaves, changes.early)
+        [changes.joins, changes.leaves, changes.early]
     }
 
     /// How many messages it tells early.
@@ -267,13 +267,13 @@ fn what_is_too_long_for_a_datagram_is_asked_for_point_to_point() {
 #[test]
 fn who_is_told_what_is_of_no_use_leaves_and_the_last_member_stays() {
     let mut sets = Sets::used(&[ME, OTHER]);
-    assert_eq!(sets.changes(), (vec![], vec![], vec![]));
+    assert_eq!(sets.changes(), [vec![], vec![], vec![]]);
     for stamp in 1..4 {
         sets.told(OTHER, (stamp - 1, stamp), b"x").unwrap();
-        assert_eq!(sets.changes(), (vec![], vec![], vec![]), "after {stamp} tells");
+        assert_eq!(sets.changes(), [vec![], vec![], vec![]], "after {stamp} tells");
     }
     sets.told(OTHER, (3, 4), b"x").unwrap();
-    assert_eq!(sets.changes(), (vec![], vec![0..1], vec![]));
+    assert_eq!(sets.changes(), [vec![], vec![0..1], vec![]]);
     for (node, left) in [(ME, &[OTHER][..]), (OTHER, &[OTHER][..])] {
         sets.0.step(|table, _, _| table.note_member(ME, &(0..1), node, false));
         assert_eq!(sets.0.table.members(0), nodes(left), "the last member stays");
@@ -282,7 +282,7 @@ fn who_is_told_what_is_of_no_use_leaves_and_the_last_member_stays() {
     sets.note(OTHER, 9);
     let (_, asked, _) = sets.faults();
     assert_eq!((asked.requests, asked.to_sets), (1, 0));
-    assert_eq!(sets.changes(), (vec![0..1], vec![], vec![]));
+    assert_eq!(sets.changes(), [vec![0..1], vec![], vec![]]);
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn what_nodes_ask_for_at_the_same_time_is_told_early_where_all_agree_and_somethi
     sets.note(OTHER, 5);
     assert_eq!(sets.faults().1.to_sets, 1);
     sets.asked(OTHER, 0, (&[ME], &[THIRD]), &[writer(ME, 0, 40)]).unwrap();
-    assert_eq!(sets.changes(), (vec![], vec![], vec![0..1]));
+    assert_eq!(sets.changes(), [vec![], vec![], vec![0..1]]);
     assert_eq!(sets.tells_early(), 0, "nobody has agreed to that yet");
     sets.0.step(|table, _, _| table.note_early(&(0..1)));
     assert_eq!(sets.tells_early(), 0, "nothing was written");
