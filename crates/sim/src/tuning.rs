@@ -33,12 +33,15 @@ fn drawn_of(rng: &mut Rng, subjects: &[&str], base: Tuning) -> Tuning {
 
 /// A value within a number's range: an end of it, a little more than the least, or one of any size.
 ///
-/// Longer waits for repetitions would be right as well, but many of them do not fit the time that a run may take.
+/// Longer times would be right as well, but they do not fit what a run may take: a thread that loops until another has
+/// stored makes a step each microsecond.
 fn value(rng: &mut Rng, number: &Number) -> u64 {
-    let (low, mut high) = number.range;
-    if number.subject() == "link" {
-        high = high.min(20 * number.default);
-    }
+    let (low, high) = number.range;
+    let high = match number.name {
+        "msi.residency_us" => high.min(4 * number.default),
+        _ if number.subject() == "link" => high.min(20 * number.default),
+        _ => high,
+    };
     match rng.below(4) {
         0 => low,
         1 => high,
