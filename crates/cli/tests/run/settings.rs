@@ -1,7 +1,7 @@
 //! What is chosen on the command line and in the environment, and reaches the nodes.
 
-use super::common::{Scratch, bin, err, out, sorted};
-use std::process::{Command, Stdio};
+use super::common::{Scratch, err, finish, out, sorted};
+use std::process::Command;
 
 #[test]
 fn bad_input_gets_one_clear_line() {
