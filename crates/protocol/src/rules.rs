@@ -304,8 +304,6 @@ pub enum Rule {
     RepairAsksWriters,
     /// What was told counts only where the copy has all that the writer wrote before.
     ToldDiffsLeaveNoGap,
-    /// What was told before a collection and comes after it overwrites nothing: stamps up to the floor are forgotten.
-    ToldDiffsAreAboveTheFloor,
     /// Who is in no copyset answers as a writer all the same.
     LeaversServeUntilHeard,
     /// Diffs that come with a token count only where the copy has all that was written before them.
@@ -486,11 +484,10 @@ impl Rule {
     ];
 
     /// The rules for sets of nodes that are asked for diffs, and told of them.
-    pub const MULTICAST: [Rule; 7] = [
+    pub const MULTICAST: [Rule; 6] = [
         Rule::SilentOnlyIfTold,
         Rule::RepairAsksWriters,
         Rule::ToldDiffsLeaveNoGap,
-        Rule::ToldDiffsAreAboveTheFloor,
         Rule::LeaversServeUntilHeard,
         Rule::CarriedDiffsLeaveNoGap,
         Rule::CarriedDiffsAreReleased,

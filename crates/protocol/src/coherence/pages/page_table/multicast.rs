@@ -250,9 +250,8 @@ impl PageTable {
         {
             raise_version(&mut of.sets.heard, writer, through);
         }
-        if Rule::ToldDiffsAreAboveTheFloor.on() {
-            diffs.drop_to(floor);
-        }
+        // The copy's stamps up to the floor are forgotten: what comes from before it would overwrite newer bytes.
+        diffs.drop_to(floor);
         if !Rule::DuplicatesPatchOnce.on() && of.has_copy {
             patch(&mut of.stamps, cx.memory, &pages, (&diffs.runs, &diffs.bytes));
         }
