@@ -175,7 +175,9 @@ impl Echo {
 
     /// Answers what comes to the token's group, in a thread and a socket of their own: the other one is measured.
     fn hear_group(&self, interface: &Interface, ports: PortChoice) -> Outcome<JoinHandle<()>> {
-        let (token, seen, endpoint) = (self.token, Arc::clone(&self.stop), bind(interface.address, PortChoice::Any)?);
+        let (token, seen) = (self.token, Arc::clone(&self.stop));
+        // The range may have no port left.
+        let endpoint = bind(interface.address, ports).or_else(|_| bind(interface.address, PortChoice::Any))?;
         let heard = group(&token, interface, ports).listen(interface).and_then(|listener| endpoint.attend(listener));
         heard.map_err(|e| Failure::start(format!("cannot hear a group: {e}"), ""))?;
         sys::start_thread("comem-echo-group", move || echo(&endpoint, &token, &seen))
