@@ -157,7 +157,7 @@ fn datagrams_that_were_sent_together_are_judged_one_by_one() {
 fn long_messages_come_whole_or_not_at_all() {
     for group in [true, false] {
         let nodes = on_loopback(&Plan { nodes: 3, group, datagram_bytes: 1472, ..Plan::new(4) });
-        let long: Vec<u8> = (0..MESSAGE_BYTES_MAX).map(|at| (at * 31 >> 4) as u8).collect();
+        let long: Vec<u8> = (0..MESSAGE_BYTES_MAX).map(|at| ((at * 31) >> 4) as u8).collect();
         let parts = MESSAGE_BYTES_MAX.div_ceil(nodes[0].selective.payload_bytes_of_one());
         assert_eq!(nodes[0].send(&[1], &[2], &long), if group { parts } else { 2 * parts });
         assert!(nodes[1].asked(1) == [(NodeId(0), Role::Asked, long.clone())]);

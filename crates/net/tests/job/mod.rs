@@ -26,6 +26,9 @@ pub fn set(nodes: &[u16]) -> NodeSet {
     nodes.iter().copied().map(NodeId).collect()
 }
 
+/// A message that came: who sent it, what its receiver was to it, what it said.
+pub type Came = (NodeId, Role, Vec<u8>);
+
 /// What a job is like.
 #[allow(dead_code, reason = "not every test injects faults")]
 #[derive(Clone, Copy)]
@@ -122,7 +125,7 @@ impl JobNode {
     }
 
     /// Waits in the service socket until so many messages have come.
-    pub fn asked(&self, count: usize) -> Vec<(NodeId, Role, Vec<u8>)> {
+    pub fn asked(&self, count: usize) -> Vec<Came> {
         let (messages, refused) = self.receive(count);
         assert!(refused.is_empty(), "{refused:?}");
         messages
@@ -134,7 +137,7 @@ impl JobNode {
         (messages.len(), refused)
     }
 
-    fn receive(&self, count: usize) -> (Vec<(NodeId, Role, Vec<u8>)>, Vec<Refused>) {
+    fn receive(&self, count: usize) -> (Vec<Came>, Vec<Refused>) {
         let (mut messages, mut refused) = (Vec::new(), Vec::new());
         let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
         while messages.len() < count {

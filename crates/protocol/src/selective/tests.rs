@@ -43,8 +43,11 @@ fn datagrams(author: &Author, first: u64, asked: &NodeSet, told: &NodeSet, paylo
     all
 }
 
+/// Who sent a message, what its receiver was to it, what it said.
+type Came = (NodeId, Role, Vec<u8>);
+
 /// What a receiver makes of datagrams: messages with the role, and how many were refused.
-fn taken(receiver: &mut Receiver, datagrams: &[Vec<u8>]) -> (Vec<(NodeId, Role, Vec<u8>)>, Vec<Refused>) {
+fn taken(receiver: &mut Receiver, datagrams: &[Vec<u8>]) -> (Vec<Came>, Vec<Refused>) {
     let (mut messages, mut refused) = (Vec::new(), Vec::new());
     for datagram in datagrams {
         match receiver.take(datagram, |_| true) {
@@ -103,7 +106,7 @@ fn sets_that_reach_far_take_as_few_datagrams_as_can_be() {
 
 #[test]
 fn long_messages_go_in_fragments_that_may_come_in_any_order() {
-    let (author, payload) = (author(0), (0..50_000u32).map(|i| (i * 7 >> 3) as u8).collect::<Vec<_>>());
+    let (author, payload) = (author(0), (0..50_000u32).map(|i| ((i * 7) >> 3) as u8).collect::<Vec<_>>());
     let mut all = datagrams(&author, 9, &set(&[1]), &set(&[2]), &payload);
     assert_eq!(all.len(), author.datagrams(payload.len()).unwrap());
     assert!(all.iter().all(|datagram| datagram.len() <= 1472) && all.len() == 36);
