@@ -81,9 +81,12 @@ fn a_round_of_n_writers_and_readers_takes_twice_n_times_n_less_one_messages() {
 /// Pages with counters, each under a lock of its own.
 const COUNTERS: usize = 4;
 
+/// Rounds of a thread until the other one has its turn.
+const TURN: usize = 10;
+
 /// So many rounds in all, each with a lock, and no barrier. With `COMEM_LONG_TESTS` a million.
 fn rounds() -> usize {
-    if std::env::var_os("COMEM_LONG_TESTS").is_some() { 1_000_000 } else { 600 }
+    if std::env::var_os("COMEM_LONG_TESTS").is_some() { 1_000_000 } else { 3_000 }
 }
 
 /// Whole pages are written once, and then counters in them, under locks that go from node to node: each thread waits for
@@ -97,15 +100,19 @@ fn kept_rounds(comem: &Comem) {
             (0..slice.len()).for_each(|at| slice.set(at, 1 << 40));
         }
         t.barrier();
-        let (mine, turn) = (rounds() / t.threads(), |id: usize| SemaphoreId(320 + (id % t.threads()) as u64));
+        let turn = |id: usize| SemaphoreId(320 + (id % t.threads()) as u64);
+        let mine = rounds() / t.threads();
         for round in 0..mine {
-            if round > 0 || t.id() > 0 {
+            let (begins, ends) = (round % TURN == 0, (round + 1) % TURN == 0);
+            if begins && (round > 0 || t.id() > 0) {
                 t.sem_wait(turn(t.id()));
             }
             let which = round % COUNTERS;
             let at = which * WORDS + 77;
             t.locked(LockId(300 + which as u64), || slice.set(at, slice.get(at) + 1));
-            t.sem_post(turn(t.id() + 1));
+            if ends {
+                t.sem_post(turn(t.id() + 1));
+            }
         }
         if t.id() == 0 {
             t.sem_wait(turn(0));

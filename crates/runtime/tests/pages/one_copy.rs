@@ -27,8 +27,8 @@ pub fn play(comem: &Comem, role: &str) -> bool {
     true
 }
 
-/// What programs do with shared memory: parts written and read by others behind barriers, locks and flags; small blocks;
-/// reductions; a region that is freed; system calls into it.
+/// What programs do with shared memory: parts written and read by others behind barriers, locks and flags; small
+/// blocks; a region that is freed.
 fn one_copy_of_all(comem: &Comem) {
     let slice = pages_of(comem, PAGES, &RegionOptions::default());
     let block = comem.page_slice::<u64>(8, &RegionOptions::default()).expect("there is room");
