@@ -78,7 +78,9 @@ export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 mount -t proc proc /proc
 mount -t tmpfs shm /dev/shm
 mount -t tmpfs tmp /tmp
-before() { find / -xdev \( -path /proc -o -path /tmp -o -path "/var/*" -o -path "/etc/ld.so*" \) -prune -o -print | sort; }
+before() {
+    find / -xdev \( -path /proc -o -path /tmp -o -path "/var/*" -o -path "/etc/ld.so*" \) -prune -o -print | sort
+}
 before >/tmp/before
 dpkg -i /comem.deb >/tmp/dpkg.log || { cat /tmp/dpkg.log; exit 1; }
 mkdir /tmp/here && cd /tmp/here
@@ -120,7 +122,8 @@ in_an_empty_debian() {
 
 [ "$(id -u)" = 0 ] || skip "chroot needs root"
 for tool in debootstrap dpkg-deb dpkg-shlibdeps unshare chroot; do
-    PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null || skip "there is no $tool; sudo apt-get install ${tool/dpkg-*/dpkg-dev}"
+    PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null ||
+        skip "there is no $tool; sudo apt-get install ${tool/dpkg-*/dpkg-dev}"
 done
 unshare --mount true 2>/dev/null || skip "this machine lets nobody mount anything"
 make_root

@@ -62,7 +62,8 @@ doctor_says() {
     "$comem" doctor | tee "$work/doctor"
     mv "$work/page" "$prefix/share/man/man1/comem-run.1"
     mv "$work/wrapper" "$prefix/lib/comem/libcomem_wrap.so"
-    grep -q "missing .*libcomem_wrap.so (system calls on shared memory).*share/man/man1/comem-run.1.*make install" "$work/doctor"
+    grep -q "missing .*libcomem_wrap.so (system calls on shared memory).*share/man/man1/comem-run.1.*make install" \
+        "$work/doctor"
 }
 
 # ends_well PROGRAM WHAT: it prints this on two nodes.
@@ -97,7 +98,10 @@ by_wrappers() {
 }
 
 by_pkg_config() {
-    command -v pkg-config >/dev/null || { echo "SKIP: pkg-config is not here; sudo apt-get install pkg-config"; return; }
+    command -v pkg-config >/dev/null || {
+        echo "SKIP: pkg-config is not here; sudo apt-get install pkg-config"
+        return
+    }
     export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
     [ "$(pkg-config --modversion comem)" = 0.1.0 ]
     eval "cc -std=c11 $(pkg-config --cflags comem) examples/grid.c $(pkg-config --libs comem) -o '$work/pc'"
@@ -133,20 +137,26 @@ END
     # Another interface, a version to come, and a component that there is not.
     local wanted
     for wanted in "0.2" "0.1.9" "1" "0.1 COMPONENTS Cobol"; do
-        printf 'cmake_minimum_required(VERSION 3.16)\nproject(p LANGUAGES C)\nfind_package(Comem %s REQUIRED)\n' "$wanted" \
-            >"$work/a project/CMakeLists.txt"
+        printf 'cmake_minimum_required(VERSION 3.16)\nproject(p LANGUAGES C)\nfind_package(Comem %s REQUIRED)\n' \
+            "$wanted" >"$work/a project/CMakeLists.txt"
         rm -rf "$work/refused"
         fails cmake -S "$work/a project" -B "$work/refused" -DCMAKE_PREFIX_PATH="$prefix"
     done
 }
 
 completions_and_pages() {
-    local page
-    [ "$(bash -c 'source "$0"; COMP_WORDS=(comem run --force); COMP_CWORD=2; _comem comem --force run; echo "${COMPREPLY[*]}"' \
-        "$prefix/share/bash-completion/completions/comem")" = --force-engine ]
-    if command -v zsh >/dev/null; then zsh -n "$prefix/share/zsh/site-functions/_comem"; else echo "SKIP: zsh is not here to read its completions"; fi
+    local page complete
+    complete='source "$0"; COMP_WORDS=(comem run --force); COMP_CWORD=2; _comem comem --force run
+        echo "${COMPREPLY[*]}"'
+    [ "$(bash -c "$complete" "$prefix/share/bash-completion/completions/comem")" = --force-engine ]
+    if command -v zsh >/dev/null; then
+        zsh -n "$prefix/share/zsh/site-functions/_comem"
+    else
+        echo "SKIP: zsh is not here to read its completions"
+    fi
     if command -v fish >/dev/null; then
-        fish -c 'source $argv[1]; complete -C "comem run --force"' "$prefix/share/fish/vendor_completions.d/comem.fish" | grep -- --force-engine
+        fish -c 'source $argv[1]; complete -C "comem run --force"' \
+            "$prefix/share/fish/vendor_completions.d/comem.fish" | grep -- --force-engine
     else
         echo "SKIP: fish is not here to read its completions"
     fi
@@ -173,7 +183,8 @@ units() {
     done
     mv "$work/units/comem-daemon@.service" "$work/units/comem-daemon@root.service"
     said=$(systemd-analyze verify --man=no "$work/units/comem-daemon@root.service" 2>&1)
-    said+=$(XDG_RUNTIME_DIR=$work/runtime systemd-analyze --user verify --man=no "$work/units/comem-daemon.service" 2>&1)
+    said+=$(XDG_RUNTIME_DIR=$work/runtime \
+        systemd-analyze --user verify --man=no "$work/units/comem-daemon.service" 2>&1)
     [ -z "$said" ] || { echo "$said"; return 1; }
 }
 
@@ -223,7 +234,8 @@ refuses() {
 }
 
 crates() {
-    HOME=$home cargo package --workspace --exclude comem-bench --exclude comem-python --no-verify --allow-dirty --offline --quiet
+    HOME=$home cargo package --workspace --exclude comem-bench --exclude comem-python \
+        --no-verify --allow-dirty --offline --quiet
 }
 
 report "make install, in a directory with blanks" installs

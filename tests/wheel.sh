@@ -82,7 +82,8 @@ in_other_languages() {
     clean comem cc -std=c11 examples/grid.c -o "$work/grid"
     clean comem-cxx -std=c++17 examples/sum.cpp -o "$work/sum"
     if [ -x /usr/bin/gfortran ]; then clean comem-fc -O2 examples/heat.f90 -o "$work/heat"; fi
-    clean sh -c "cc -std=c11 $(clean comem config --cflags) examples/grid.c $(clean comem config --libs) -o '$work/plain'"
+    clean sh -c "cc -std=c11 $(clean comem config --cflags) examples/grid.c \
+        $(clean comem config --libs) -o '$work/plain'"
     for name in grid sum heat plain; do
         [ -x "$work/$name" ] || continue
         [ "$(clean "$work/$name")" = "$(clean comem run -n 2 --no-prefix "$work/$name")" ]
@@ -110,7 +111,10 @@ has_the_platform_that_it_names() {
     tr '\n' ' ' <"$work/said" | grep -q "manylinux_${newest//./_}_$(uname -m)"
 }
 
-"$python" -m venv "$environment" 2>/dev/null || { echo "SKIP: the wheel: $python makes no virtual environments"; exit 0; }
+"$python" -m venv "$environment" 2>/dev/null || {
+    echo "SKIP: the wheel: $python makes no virtual environments"
+    exit 0
+}
 if ! clean pip install --quiet --disable-pip-version-check --only-binary :all: numpy >"$work/pip" 2>&1; then
     echo "SKIP: the wheel: NumPy cannot be had: $(tail -n 1 "$work/pip")"
     exit 0

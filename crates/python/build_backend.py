@@ -1,5 +1,6 @@
 """Builds the wheel: maturin builds the extension module, and before that the command `comem`, the library for programs
-in C, C++ and Fortran, and the one that lets system calls use shared memory are built and laid beside it, with the headers.
+in C, C++ and Fortran, and the one that lets system calls use shared memory are built and laid beside it, with the
+headers.
 
 COMEM_BUILD_PROFILE names Cargo's profile, `release` unless it is set: tests build with `dev`, whose libraries are there
 already.
@@ -55,10 +56,14 @@ def _lay_out():
 
 
 def _needs(library):
-    """Which libraries an ELF file names, and the newest version of the C library's symbols among them; nothing of other files."""
+    """Which libraries an ELF file names, and the newest version of the C library's symbols among them.
+
+    Nothing of other files.
+    """
     if library.read_bytes()[:4] != b"\x7fELF":
         return set(), (0, 0)
-    read = subprocess.run(["readelf", "--wide", "--dynamic", "--version-info", library], stdout=subprocess.PIPE, text=True, check=True)
+    command = ["readelf", "--wide", "--dynamic", "--version-info", library]
+    read = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     named = set(re.findall(r"\(NEEDED\).*\[(.*)\]", read.stdout))
     versions = [(int(major), int(minor)) for major, minor in re.findall(r"Name: GLIBC_(\d+)\.(\d+)", read.stdout)]
     return named, max(versions, default=(0, 0))

@@ -3,7 +3,8 @@
 //!
 //! | installed | the command | libraries | headers |
 //! |---|---|---|---|
-//! | by `make install` or a package | `bin` | `lib`, `lib64`, `lib/TRIPLE`; those for `LD_PRELOAD` and clang in `comem` there | `include/comem` |
+//! | by `make install` or a package | `bin` | `lib`, `lib64`, `lib/TRIPLE`; those for `LD_PRELOAD` and clang in `comem`
+//! there | `include/comem` |
 //! | with the Python package | `comem/_bin` | beside it | `include` beside it |
 //! | built in the source tree | `target/release` | beside it, and `out/compiler` | `include` of the sources |
 

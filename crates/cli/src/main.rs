@@ -11,15 +11,16 @@
 //! | `bench` | [`bench`] | measures the network, and the programs of a paper |
 //! | `fc` | [`fc`] | the same for Fortran |
 //! | `cc`, `c++`, `config` | [`cc`] | compiles programs, and says where headers and libraries are |
-//! | `man`, `completions` | [`manual`] | the manual's pages and shells' completions, from the command line's definitions |
+//! | `man`, `completions` | [`manual`] | the manual's pages and shells' completions, from the command line's
+//! definitions |
 //! | `cc --inline`, `c++ --inline` | [`inline`] | compiles programs with checks in their own code |
 //! | `agent` | [`agent`] | the launcher's hand on another host |
 //!
 //! A job goes through these modules: [`args`] reads the command line, [`plan`] makes it into one [`spec`] a host; a
 //! [`group`] is the nodes of this host, a [`remote`] those of another, behind an [`agent`] and a [`link`] of
 //! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters. What looks at
-//! jobs runs them by this very command ([`trial`]) and reads their stats files, and [`progress`] tells who waits; [`table`] and [`picture`] show numbers.
-//! What belongs to this command is found by [`installation`].
+//! jobs runs them by this very command ([`trial`]) and reads their stats files, and [`progress`] tells who waits;
+//! [`table`] and [`picture`] show numbers. What belongs to this command is found by [`installation`].
 
 mod agent;
 mod args;

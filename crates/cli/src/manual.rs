@@ -76,8 +76,8 @@ fn see_also<'a>(name: &str, below: impl Iterator<Item = &'a Command>) -> Roff {
     let mut names: Vec<&str> = below.map(|sub| sub.get_display_name().unwrap_or(sub.get_name())).collect();
     names.extend((name != NAME).then_some(NAME));
     let pages = names.into_iter().flat_map(|name| [bold(name), roman("(1), ")]);
-    let guides = "and the guides beside the installed licences, in share/doc/comem: running.md has every flag, variable \
-                  and counter, exit-codes.md every status.";
+    let guides = "and the guides beside the installed licences, in share/doc/comem: running.md has every flag, \
+                  variable and counter, exit-codes.md every status.";
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]).text(pages.chain([roman(guides)]).collect::<Vec<_>>());
     roff

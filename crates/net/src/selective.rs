@@ -240,8 +240,8 @@ impl Selective {
         self.addresses.get(node.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// Takes in a datagram that came to this node's service socket, or to another one of its. `deliver` gets the message
-    /// that is complete with it.
+    /// Takes in a datagram that came to this node's service socket, or to another one of its. `deliver` gets the
+    /// message that is complete with it.
     ///
     /// # Errors
     /// It counts for nothing, and why.

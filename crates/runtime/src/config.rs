@@ -411,7 +411,8 @@ impl Config {
         }
     }
 
-    /// The engine of pages, and why: the one that was named, or the one that fits; call it when the backbone is certain.
+    /// The engine of pages, and why: the one that was named, or the one that fits; call it when the backbone is
+    /// certain.
     pub fn chosen_engine(&self) -> (PageEngine, choice::Reason) {
         match self.chooses_engine && CHOOSES_HARDWARE {
             true => self.engine_circumstances().choose(self.page_engine),
@@ -427,8 +428,8 @@ impl Config {
         let (engine, reason) = self.chosen_engine();
         if engine.has_one_copy() && self.several_hosts() {
             return Err(Error::Start(format!(
-                "the engine {engine} has all nodes map one memory, and nodes may be on several hosts; start them all on \
-                 one host, or take another engine"
+                "the engine {engine} has all nodes map one memory, and nodes may be on several hosts; start them all \
+                 on one host, or take another engine"
             )));
         }
         if reason == choice::Reason::OneHost {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Global variables as shared memory, in a C program whose variables the linker script gathers: on one to four nodes,
-# with one and two threads each, under hlrc, scope, msi and hardware, with every detector, over udp (also a bad network) and shm.
-# Called by tests/compat.sh; alone: `COMEM_BIN=target/debug tests/compat/globals/run.sh [NAME]`.
+# with one and two threads each, under hlrc, scope, msi and hardware, with every detector, over udp (also a bad network)
+# and shm. Called by tests/compat.sh; alone: `COMEM_BIN=target/debug tests/compat/globals/run.sh [NAME]`.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 

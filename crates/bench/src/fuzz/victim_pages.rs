@@ -12,8 +12,8 @@ use comem_protocol::coherence::pages::kept_diffs::wire::{
     put_base_asks, put_diff_asks, take_base_asks, take_bases, take_diff_asks, take_told,
 };
 use comem_protocol::coherence::pages::page_table::{ChunkLayout, DiffSink, Fault, FirstTouch, PageTable, PrefetchPlan};
-use comem_protocol::coherence::pages::serve::{Listing, PageState};
 use comem_protocol::coherence::pages::policy::sync_phase::SyncPhase;
+use comem_protocol::coherence::pages::serve::{Listing, PageState};
 use comem_protocol::coherence::pages::{
     Access, Context, OneSidedMemory, PAGE_BYTES, PageEngine, PageMapping, PageMemory, PageNo, PageTwins, Tally,
     push_range,

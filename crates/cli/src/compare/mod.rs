@@ -187,9 +187,10 @@ fn finding(lines: &[Line]) -> Option<String> {
     let (one_copy, copies) = (PageEngine::Hardware, PageEngine::Hlrc);
     (is_right(one_copy)? && !is_right(copies)?).then(|| {
         format!(
-            "the program is right under {one_copy} alone, where a write is seen at once without a lock or barrier; under \
-             {copies}, as between hosts, a synchronisation is missing, or it uses the processor's atomics or spins on \
-             plain variables between nodes: docs/memory-model.md; comem run --rehearse runs it so on this host"
+            "the program is right under {one_copy} alone, where a write is seen at once without a lock or barrier; \
+             under {copies}, as between hosts, a synchronisation is missing, or it uses the processor's atomics or \
+             spins on plain variables between nodes: docs/memory-model.md; comem run --rehearse runs it so on this \
+             host"
         )
     })
 }

@@ -1,8 +1,8 @@
 //! The compiler and the plug-in that put checks into programs.
 //!
 //! The compiler is `$COMEM_CLANG`, else `clang-19` (`clang++-19`). The plug-in is `$COMEM_INLINE_PLUGIN`, else
-//! `libcomem_inline.so` where this command's libraries are ([`crate::installation`]), or in `out/compiler` of the source
-//! tree.
+//! `libcomem_inline.so` where this command's libraries are ([`crate::installation`]), or in `out/compiler` of the
+//! source tree.
 
 use super::records::ABI;
 use crate::cc::{self, Language};

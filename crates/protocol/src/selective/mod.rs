@@ -2,8 +2,8 @@
 //!
 //! Its head has two sets of nodes. Those that are *asked* shall do something now. Those that are *told* may find it of
 //! use later (Brazos calls that an indirect diff). Each node's kernel looks at the sets and wakes nobody for the rest
-//! (`comem_net::selective`). Nothing is acknowledged, ordered or sent again: who needs an answer asks again, one by one.
-//! What a datagram carries is not looked at here.
+//! (`comem_net::selective`). Nothing is acknowledged, ordered or sent again: who needs an answer asks again, one by
+//! one. What a datagram carries is not looked at here.
 //!
 //! | module | holds |
 //! |---|---|

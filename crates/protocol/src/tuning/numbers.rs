@@ -198,7 +198,8 @@ tuning! {
         leave_after: u8 = 4, in 1..250;
         /// Diffs of more bytes are asked for point to point.
         told_bytes_max: usize = 16_384, in 64..32768;
-        /// Whether what is written to pages for which nodes ask at the same time is told before they arrive at barriers.
+        /// Whether what is written to pages for which nodes ask at the same time is told before they arrive at
+        /// barriers.
         early: bool = true, in 0..1;
         /// Of each unit so many times its bytes are kept that came unasked.
         unasked_units_max: usize = 2, in 1..64;

@@ -47,7 +47,7 @@ def main(arguments: Optional[List[str]] = None) -> None:
 
 
 def cc() -> None:
-    """Becomes ``comem cc``, the C compiler with what programs for Comem need; as ``comem-cc`` a makefile can name it."""
+    """Becomes ``comem cc``, the C compiler with what programs for Comem need; so a makefile can name it."""
     main(["cc", *sys.argv[1:]])
 
 

@@ -41,7 +41,9 @@ def test_clusters_of_other_sizes_follow_one_another_and_arrays_keep_their_conten
 
 
 @pytest.mark.parametrize(
-    "options", [{"cache": "1M"}, {"engine": "msi"}, {"engine": "hardware"}, {"backbone": "udp", "detector": "mprotect"}], ids=str
+    "options",
+    [{"cache": "1M"}, {"engine": "msi"}, {"engine": "hardware"}, {"backbone": "udp", "detector": "mprotect"}],
+    ids=str,
 )
 def test_what_lies_with_the_workers_comes_here_before_they_end(options):
     out = alone(

@@ -115,8 +115,8 @@ fn map_one_copy(
     };
     if first == i64::from(node.me().0) {
         crate::error::say(format_args!(
-            "comem: {}: the nodes cannot map one memory{because}; pages are kept coherent by {instead}, which is slower \
-             (--engine {instead} takes it without asking)",
+            "comem: {}: the nodes cannot map one memory{because}; pages are kept coherent by {instead}, which is \
+             slower (--engine {instead} takes it without asking)",
             node.name_of(node.me())
         ));
     }

@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub(super) fn check(config: &Config, backbone: Backbone) -> Result<()> {
     if config.multicast == Choice::On && backbone == Backbone::Shm && config.nodes > 1 {
         return Err(Error::Start(
-            "COMEM_MULTICAST=on does not go with COMEM_BACKBONE=shm: nodes that share memory send no datagrams; leave one of them out"
+            "COMEM_MULTICAST=on does not go with COMEM_BACKBONE=shm: nodes that share memory send no datagrams; leave \
+             one of them out"
                 .to_string(),
         ));
     }
@@ -32,8 +33,8 @@ pub(super) fn probes(config: &Config, network: &Network) -> bool {
     match filters_work() {
         Err(why) if config.sends_to_sets() => {
             crate::error::say(format_args!(
-                "comem: node {} (host {}, pid {}): the kernel lets no process filter what its sockets receive ({why}), so the job's \
-                 nodes send to each node alone; allow SO_ATTACH_FILTER for multicast",
+                "comem: node {} (host {}, pid {}): the kernel lets no process filter what its sockets receive \
+                 ({why}), so the job's nodes send to each node alone; allow SO_ATTACH_FILTER for multicast",
                 config.node.unwrap_or_default().0,
                 host_name(),
                 std::process::id()
@@ -86,12 +87,14 @@ impl Boot {
         let (who, place) = (in_words(nodes), self.place(group));
         if self.config.multicast == Choice::On {
             return Err(Error::Start(format!(
-                "COMEM_MULTICAST=on, but {who} not hear what is sent to {place}; let multicast pass there, or leave it at auto"
+                "COMEM_MULTICAST=on, but {who} not hear what is sent to {place}; let multicast pass there, or \
+                 leave it at auto"
             )));
         }
         if self.config.verbose {
             crate::error::say(format_args!(
-                "comem: multicast: fanout: {who} not hear what is sent to {place}, so what is for many nodes goes to each"
+                "comem: multicast: fanout: {who} not hear what is sent to {place}, so what is for many nodes \
+                 goes to each"
             ));
         }
         Ok(())

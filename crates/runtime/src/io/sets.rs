@@ -18,8 +18,8 @@ use std::net::SocketAddr;
 const TYPE_BYTES: usize = 2;
 
 impl Node {
-    /// Sends a message that nobody acknowledges to two sets of nodes: those that are asked act on it at once, those that
-    /// are told when they look. Where the job has no such way, each gets a free message.
+    /// Sends a message that nobody acknowledges to two sets of nodes: those that are asked act on it at once, those
+    /// that are told when they look. Where the job has no such way, each gets a free message.
     pub(super) fn send_to_sets(&self, from: Slot, asked: &NodeSet, told: &NodeSet, ty: MsgType, body: &[u8]) {
         let Some(selective) = self.wire.selective() else {
             for node in asked.iter().filter(|node| *node != self.me()) {

@@ -89,8 +89,8 @@ fn rounds() -> usize {
     if std::env::var_os("COMEM_LONG_TESTS").is_some() { 1_000_000 } else { 3_000 }
 }
 
-/// Whole pages are written once, and then counters in them, under locks that go from node to node: each thread waits for
-/// its turn.
+/// Whole pages are written once, and then counters in them, under locks that go from node to node: each thread waits
+/// for its turn.
 fn kept_rounds(comem: &Comem) {
     // SAFETY: asks for a signal, no more.
     unsafe { libc::alarm(3600) };

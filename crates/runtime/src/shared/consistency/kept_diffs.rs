@@ -78,8 +78,9 @@ impl KeptDiffs {
 pub(super) fn diffs_lost(shared: &Shared, page: PageNo) -> String {
     let region = shared.table.find(page).map_or(String::new(), |known| format!(", in {}", known.name()));
     format!(
-        "what other nodes wrote to the page at {:#x}{region} is lost: all nodes have dropped their diffs, and this one, \
-         which manages the page, has not got them; please report this, and run with --engine hlrc until it is mended",
+        "what other nodes wrote to the page at {:#x}{region} is lost: all nodes have dropped their diffs, and this \
+         one, which manages the page, has not got them; please report this, and run with --engine hlrc until it is \
+         mended",
         shared.address_of(page)
     )
 }

@@ -615,8 +615,8 @@ impl ThreadHeap<'_> {
         thread.stepping(|out| out.send(target, &Message::Free { page, offset, stamp, needs: &needs }));
     }
 
-    /// Memory is given out again, and is about to be zeroed. `stamp`: another node has freed it, and had heard of all up
-    /// to this one.
+    /// Memory is given out again, and is about to be zeroed. `stamp`: another node has freed it, and had heard of all
+    /// up to this one.
     pub(in crate::shared) fn uses_again(&self, engine: PageEngine, memory: Range<usize>, stamp: Option<Stamp>) {
         let ThreadHeap { thread, shared } = *self;
         // Where an acquire brings all that happened before, whoever gets the memory next hears of what this node had

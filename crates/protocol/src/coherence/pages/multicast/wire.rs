@@ -2,7 +2,8 @@
 //!
 //! | message | body |
 //! |---|---|
-//! | diffs asked (free, to a set) | the asked, the told; first page; writers; own u8 (0 or 1), and diffs of the asker if 1 |
+//! | diffs asked (free, to a set) | the asked, the told; first page; writers; own u8 (0 or 1), and diffs of the asker
+//! if 1 |
 //! | diffs told (free, to a set) | of each unit: first page, kind u8, and diffs if it has any |
 //!
 //! - *Kinds*: 0 diffs, 1 collected, 2 freed, 3 too long.

@@ -74,8 +74,8 @@ pub fn collect(node: &mut impl NodeEffects, intervals: &mut IntervalState) {
 /// counted from page 0. Another node that had heard of all up to `stamp` has freed it, or this node (0).
 ///
 /// The free is no acquire: the owner may not have heard of who wrote there last, and has no notice to hand on to who
-/// gets the memory next. So what it stores counts as written whatever its own copy has, with a later stamp than all that
-/// the freer had heard of.
+/// gets the memory next. So what it stores counts as written whatever its own copy has, with a later stamp than all
+/// that the freer had heard of.
 pub fn reuse(node: &mut impl NodeEffects, intervals: &mut IntervalState, bytes: Range<usize>, stamp: Stamp) {
     intervals.hear_of_free(stamp);
     let mut at = bytes.start;
