@@ -47,7 +47,7 @@ fn programs_without_races_see_the_last_write_over_a_network_that_loses_doubles_a
 fn every_family_is_right() {
     let scoped = |kind: &Kind| kind.is_scoped();
     let others = [Kind::Migratory, Kind::Mixed, Kind::Wavering].into_iter().chain(Kind::WIDE).chain(Kind::SYNC_OBJECTS);
-    for kind in Kind::KEPT.into_iter().chain(others.filter(scoped)) {
+    for kind in Kind::KEPT.into_iter().chain(others).filter(scoped) {
         let scenario = Scenario { kind: Some(kind), ..Scenario::new(MULTICAST) };
         pass(&scenario, seeds(50));
         pass(&Scenario { faults: lossy(), ..scenario }, seeds(20));
@@ -227,7 +227,7 @@ fn first_failure(rule: Rule) -> Option<String> {
                 })
             })
         };
-        counted.or_else(|| seeded(0..40)).or_else(small).or_else(|| seeded(40..400))
+        counted.or_else(|| seeded(0..40)).or_else(small).or_else(|| seeded(40..2_000))
     })
 }
 
@@ -238,7 +238,10 @@ fn no_rule_is_superfluous() {
         assert_eq!(cases.each_ref().map(asked_again), [0, 0], "{ways}: with all rules nobody is asked again");
     }
     std::panic::set_hook(Box::new(|_| ())); // panics of crippled protocols are expected
-    let rules: Vec<Rule> = Rule::MULTICAST.into_iter().chain(Rule::KEPT_DIFFS).collect();
+    // Those of memory that is given out again need programs that ask for more than scopes promise.
+    let of_reuse = [Rule::FreesBringTheirStamp, Rule::ReusedMemoryIsWritten];
+    let shared = Rule::KEPT_DIFFS.into_iter().filter(|rule| !of_reuse.contains(rule));
+    let rules: Vec<Rule> = Rule::MULTICAST.into_iter().chain(shared).collect();
     let found: Vec<_> = rules.into_iter().map(|rule| (rule, first_failure(rule))).collect();
     let _ = std::panic::take_hook();
     found.iter().for_each(|(rule, failure)| println!("{rule:?}: {failure:?}"));

@@ -191,7 +191,7 @@ impl Kind {
     /// Whether `scope` keeps it right: every conflicting pair is ordered by a barrier, by a flag, post, signal or
     /// meeting of the writer's own, by critical sections of one and the same lock, or by a wide lock.
     pub fn is_scoped(self) -> bool {
-        !matches!(self, Kind::SecondLock | Kind::LockWrc | Kind::Chain | Kind::Relay)
+        !matches!(self, Kind::SecondLock | Kind::LockWrc | Kind::Chain | Kind::Relay | Kind::Blocks)
     }
 }
 

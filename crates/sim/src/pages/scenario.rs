@@ -84,7 +84,7 @@ impl Scenario {
             return Kind::ALL.into_iter().chain(Kind::WIDE).collect();
         }
         let of_kept = if self.engine.keeps_diffs() { &Kind::KEPT[..] } else { &[] };
-        Kind::ALL.into_iter().filter(|k| self.may_ask_for(*k)).chain(of_kept.iter().copied()).collect()
+        Kind::ALL.into_iter().chain(of_kept.iter().copied()).filter(|k| self.may_ask_for(*k)).collect()
     }
 
     fn may_ask_for(&self, kind: Kind) -> bool {

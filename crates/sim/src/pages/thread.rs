@@ -107,6 +107,8 @@ pub struct Thread {
     pub(super) ended: bool,
     /// Requests for pages that are not answered yet.
     pub(super) outstanding: usize,
+    /// They are for diffs that stay with their writers, or for bases.
+    pub(super) awaits_kept: bool,
     /// What the homes were asked to have applied.
     asked: Vec<(NodeId, Vec<RequiredDiff>)>,
     /// Its access only finds out whose a page is.
@@ -131,6 +133,7 @@ impl Thread {
             asleep: false,
             ended: false,
             outstanding: 0,
+            awaits_kept: false,
             asked,
             touches: false,
             answer: None,
@@ -264,6 +267,7 @@ impl Node {
             }
             Phase::AskWriters(asks) => {
                 self.threads[t].outstanding = kept_diffs::serve::send_asks(&asks, out);
+                self.threads[t].awaits_kept = true;
                 self.sleeps_in(t, Phase::Asked)
             }
             Phase::Asked if self.threads[t].outstanding > 0 => self.sleeps_in(t, Phase::Asked),
@@ -378,7 +382,7 @@ impl Node {
                     premap(&mut self.pages, access.page, &fetch, || alone);
                 }
                 self.threads[t].asked.push((fetching.home, fetch.needs));
-                self.threads[t].outstanding = 1;
+                (self.threads[t].outstanding, self.threads[t].awaits_kept) = (1, false);
                 match fetching.is_over() {
                     true => self.sleeps_in(t, Phase::Asked),
                     false => self.goes_to(t, Phase::Fetch(fetching)),
@@ -390,6 +394,7 @@ impl Node {
     /// All that the barrier has ended and was in use is here again. What its collection demands is asked for next.
     pub(super) fn has_refetched(&mut self, t: usize, out: &mut Outbox) -> Turn {
         self.threads[t].outstanding = self.pages.complete_copies(out);
+        self.threads[t].awaits_kept = true;
         match self.threads[t].outstanding {
             0 => self.is_complete(t, out),
             _ => self.sleeps_in(t, Phase::Complete),

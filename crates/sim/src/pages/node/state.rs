@@ -62,9 +62,11 @@ impl PageState for Pages {
 }
 
 impl Node {
-    /// The reply to a request of a thread has come.
-    fn has_answer(&mut self) {
-        if let Some(thread) = self.answers.index().checked_sub(1).and_then(|t| self.threads.get_mut(t)) {
+    /// The reply to a request of a thread has come. What a writer says that was asked a second time may come when the
+    /// thread waits for something else.
+    fn has_answer(&mut self, of_kept: bool) {
+        let thread = self.answers.index().checked_sub(1).and_then(|t| self.threads.get_mut(t));
+        if let Some(thread) = thread.filter(|thread| thread.awaits_kept == of_kept) {
             thread.outstanding = thread.outstanding.saturating_sub(1);
         }
     }
@@ -130,11 +132,11 @@ impl NodeState for Node {
                 kept_diffs::serve::on_fetch_base(&mut self.pages, ticket, body, closed, out)
             }
             (Message::KeptDiffs { body }, _) => {
-                self.has_answer();
+                self.has_answer(true);
                 kept_diffs::serve::on_kept_diffs(&mut self.pages, origin.from.node, body, out)
             }
             (Message::Base { body }, _) => {
-                self.has_answer();
+                self.has_answer(true);
                 kept_diffs::serve::on_base(&mut self.pages, origin.from.node, body, out)
             }
             (Message::DiffsAsked { body }, _) => {
@@ -143,7 +145,7 @@ impl NodeState for Node {
             }
             (Message::DiffsTold { body }, _) => multicast::serve::on_told(&mut self.pages, origin.from.node, body, out),
             (Message::Pages { body }, _) => {
-                self.has_answer();
+                self.has_answer(false);
                 serve::on_pages(&mut self.pages, origin.from.node, body, out)
             }
             (Message::Atomic { body }, Some(ticket)) => serve::on_atomic(&mut self.pages, ticket, body, out),
