@@ -116,6 +116,7 @@ fn engines_are_compared_by_what_the_program_prints() {
             "lrc mprotect 200.0 ms 14 0 B 42 18 ok",
             "msi uffd failed",
             "msi mprotect failed",
+            "hardware uffd-async 200.0 ms 14 0 B 42 18 ok",
         ]
     );
     assert!(err(&output).contains("printed \"result sum=42\" instead of \"result sum=41\""), "{}", err(&output));
@@ -445,7 +446,7 @@ fn the_programs_of_the_nautilus_paper_stand_beside_its_figures() {
     let sor = |variant: &str| rows.iter().find(|row| row.starts_with(&format!("sor {variant}"))).unwrap().clone();
     assert_eq!(sor("V4k"), "sor V4k 8.00 s 4.00 s 2.00 11 11 | 29.10 s 7.66 s 3.80 12,425 118");
     assert_eq!(sor("WD8k"), "sor WD8k 8.00 s 4.00 s 2.00 21 11 | 29.10 s 4.14 s 7.03 458 33");
-    let footnote = out(&output).lines().last().unwrap_or_default().to_string();
+    let footnote = out(&output).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(footnote.contains("SG: page-fault signals, gp: page requests, of the node with the most"), "{footnote}");
 }
 

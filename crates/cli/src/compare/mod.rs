@@ -108,8 +108,13 @@ fn detectors_without_pages(args: &CompareArgs, has_pages: bool) -> Option<String
 /// The engines to run, each with its detectors.
 fn pairs(args: &CompareArgs, has_pages: bool) -> Outcome<Vec<(EngineChoice, String)>> {
     let named = |names: Vec<&str>| names.into_iter().filter_map(|name| EngineChoice::parse(name).ok()).collect();
+    // What cannot start here, such as one memory for nodes of several hosts, is compared if it is named.
+    let can_start = |e: &PageEngine| {
+        !e.has_one_copy() || trial::rehearse(&setup(args, e.name(), ""), &args.command).is_ok()
+    };
+    let of_pages = || PageEngine::listed().filter(|e| e.keeps_pages()).filter(can_start);
     let engines: Vec<EngineChoice> = match (args.engines.as_slice(), has_pages) {
-        ([], true) => named(PageEngine::listed().filter(|e| e.keeps_pages()).map(PageEngine::name).collect()),
+        ([], true) => named(of_pages().map(PageEngine::name).collect()),
         ([], false) => named(Engine::ALL.map(Engine::name).to_vec()),
         (list, _) => list.to_vec(),
     };
@@ -117,14 +122,14 @@ fn pairs(args: &CompareArgs, has_pages: bool) -> Outcome<Vec<(EngineChoice, Stri
     let detectors = if args.detectors.is_empty() { &best } else { args.detectors.as_slice() };
     let mut pairs = Vec::new();
     for engine in engines {
-        let objects_alone = !has_pages || !engine.fits_pages();
+        let notices_nothing = !has_pages || !engine.fits_pages() || engine.pages.has_one_copy();
         for detector in detectors {
             engine.check_with(detector)?;
-            if !objects_alone {
+            if !notices_nothing {
                 pairs.push((engine, detector.clone()));
             }
         }
-        if objects_alone {
+        if notices_nothing {
             pairs.push((engine, String::new()));
         }
     }

@@ -34,6 +34,7 @@ const HARMLESS: &[&str] = &[
     var::BACKBONE,
     var::DETECTOR,
     pages::CACHE,
+    pages::DIFFS,
     pages::HEAP,
     pages::UNIT_PAGES,
     pages::UNIT_BYTES,
