@@ -109,9 +109,8 @@ fn detectors_without_pages(args: &CompareArgs, has_pages: bool) -> Option<String
 fn pairs(args: &CompareArgs, has_pages: bool) -> Outcome<Vec<(EngineChoice, String)>> {
     let named = |names: Vec<&str>| names.into_iter().filter_map(|name| EngineChoice::parse(name).ok()).collect();
     // What cannot start here, such as one memory for nodes of several hosts, is compared if it is named.
-    let can_start = |e: &PageEngine| {
-        !e.has_one_copy() || trial::rehearse(&setup(args, e.name(), ""), &args.command).is_ok()
-    };
+    let can_start =
+        |e: &PageEngine| !e.has_one_copy() || trial::rehearse(&setup(args, e.name(), ""), &args.command).is_ok();
     let of_pages = || PageEngine::listed().filter(|e| e.keeps_pages()).filter(can_start);
     let engines: Vec<EngineChoice> = match (args.engines.as_slice(), has_pages) {
         ([], true) => named(of_pages().map(PageEngine::name).collect()),
