@@ -81,9 +81,12 @@ fn counted_faults(comem: &Comem) {
             }
             let read = |page: usize| cost_of(|| assert_eq!(in_order.get(page * WORDS), page as u64));
             let runs = of_faults((0..IN_ORDER).map(read));
-            let few = runs.iter().filter(|[lookups, locks, calls]| *lookups == 1 && *locks <= 3 && *calls <= 3).count();
             let ahead = std::env::var("COMEM_PREFETCH").is_ok_and(|value| value == "on");
-            assert!(2 * few >= runs.len() && (runs.len() < IN_ORDER / 2) == ahead, "{runs:?}");
+            // A fault that asks for the next run too takes a step more, and another for the run after that.
+            let most = if ahead { 4 } else { 3 };
+            let few = runs.iter().filter(|[lookups, locks, calls]| *lookups == 1 && *locks <= most && *calls <= most);
+            let few = few.count();
+            assert!(4 * few >= 3 * runs.len() && (runs.len() < IN_ORDER / 2) == ahead, "{runs:?}");
             println!("single reads {:?}, writes {:?}, in order {runs:?}", usual(&reads), usual(&writes));
         }
         t.barrier();
