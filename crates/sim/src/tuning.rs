@@ -40,8 +40,6 @@ fn value(rng: &mut Rng, number: &Number) -> u64 {
     let high = match number.name {
         "msi.residency_us" => high.min(4 * number.default),
         _ if number.subject() == "link" => high.min(20 * number.default),
-        // Until a barrier that was lost is told again, others may ask the node that waits there again and again.
-        name if name.starts_with("sync.barrier_retry") => high.min(4 * number.default),
         _ => high,
     };
     match rng.below(4) {

@@ -251,13 +251,17 @@ impl Author {
     /// The body of a message about pages whose diffs stay with their writers, for a few units that may exist.
     fn kept_diffs(&mut self, kind: u64) -> Vec<u8> {
         let mut body = Vec::new();
+        if kind == FETCH_BASE {
+            let page = self.rng.below(10) as u32;
+            put_base_asks(&mut body, self.rng.below(3) as u32, &[page]);
+            return body;
+        }
         for _ in 0..self.rng.between(1, 3) {
             let page = self.rng.below(10) as u32;
             let stamp = self.rng.below(9);
             let runs = self.runs();
             match (kind, self.rng.below(8)) {
                 (FETCH_DIFFS, _) => put_diff_asks(&mut body, &[DiffAsk { page, since: stamp, need: stamp + 1 }]),
-                (FETCH_BASE, _) => put_base_asks(&mut body, &[page]),
                 (_, 0) => put_freed(&mut body, page),
                 (KEPT_DIFFS, 1) => put_collected(&mut body, page),
                 (KEPT_DIFFS, _) => {

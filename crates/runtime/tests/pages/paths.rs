@@ -82,7 +82,7 @@ fn counted_faults(comem: &Comem) {
             let read = |page: usize| cost_of(|| assert_eq!(in_order.get(page * WORDS), page as u64));
             let runs = of_faults((0..IN_ORDER).map(read));
             let ahead = std::env::var("COMEM_PREFETCH").is_ok_and(|value| value == "on");
-            // A fault that asks for the next run too takes a step more, and another for the run after that.
+            // To ask for the next run too is a step more; so is its answer, if that comes while the first is awaited.
             let most = if ahead { 4 } else { 3 };
             let few = runs.iter().filter(|[lookups, locks, calls]| *lookups == 1 && *locks <= most && *calls <= most);
             let few = few.count();

@@ -375,7 +375,8 @@ impl Pages {
 
     /// Asks for what the collection under way demands; gives the number of requests.
     pub(super) fn complete_copies(&mut self, out: &mut Outbox) -> usize {
-        kept_diffs::serve::send_asks(&std::mem::take(&mut self.to_complete), out)
+        let asks = std::mem::take(&mut self.to_complete);
+        kept_diffs::serve::send_asks(&asks, self.intervals.epoch(), out)
     }
 
     /// An answer about diffs that stay with their writers comes that came before.

@@ -266,7 +266,7 @@ impl Node {
                 self.goes_to(t, Phase::Access)
             }
             Phase::AskWriters(asks) => {
-                self.threads[t].outstanding = kept_diffs::serve::send_asks(&asks, out);
+                self.threads[t].outstanding = kept_diffs::serve::send_asks(&asks, self.pages.intervals.epoch(), out);
                 self.threads[t].awaits_kept = true;
                 self.sleeps_in(t, Phase::Asked)
             }

@@ -6,8 +6,8 @@
 //! may have changed.
 
 use super::atomic::Request;
-use super::is_later;
 use super::wire::{DiffsHead, Fetch, RequiredDiff};
+use super::{PageNo, is_later};
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use crate::wire::message::Ticket;
@@ -28,6 +28,8 @@ pub struct HomeQueue {
     writers: BTreeMap<NodeId, Writer>,
     fetches: Vec<(Ticket, Fetch)>,
     atomics: Vec<(Ticket, Request)>,
+    /// Requests for bases ([`kept_diffs`](super::kept_diffs)), with the epochs of those who ask.
+    bases: Vec<(Ticket, u32, Vec<PageNo>)>,
 }
 
 impl HomeQueue {
@@ -129,6 +131,22 @@ impl HomeQueue {
         Some(self.fetches.swap_remove(ripe))
     }
 
+    /// Whether a request for bases, by a node in this epoch, can be answered now; otherwise it is kept.
+    pub fn take_bases(&mut self, ticket: Ticket, epoch: u32, pages: Vec<PageNo>) -> Option<Vec<PageNo>> {
+        if self.may_go(epoch, &[]) {
+            return Some(pages);
+        }
+        self.bases.push((ticket, epoch, pages));
+        None
+    }
+
+    /// The next kept request for bases that can be answered now.
+    pub fn next_bases(&mut self) -> Option<(Ticket, Vec<PageNo>)> {
+        let ripe = (0..self.bases.len()).find(|i| self.may_go(self.bases[*i].1, &[]))?;
+        let (ticket, _, pages) = self.bases.swap_remove(ripe);
+        Some((ticket, pages))
+    }
+
     /// This node has come to an epoch, with homes migrated; see what was kept.
     pub fn open(&mut self, epoch: u32) {
         self.epoch = epoch;
@@ -136,6 +154,9 @@ impl HomeQueue {
 
     /// How many messages are kept, for reports.
     pub fn kept(&self) -> usize {
-        self.fetches.len() + self.atomics.len() + self.writers.values().map(|w| w.held.len()).sum::<usize>()
+        self.fetches.len()
+            + self.atomics.len()
+            + self.bases.len()
+            + self.writers.values().map(|w| w.held.len()).sum::<usize>()
     }
 }

@@ -3,6 +3,8 @@
 
 use super::atomic::{Answer, Request};
 use super::home_queue::HomeQueue;
+use super::kept_diffs::Stamp;
+use super::kept_diffs::serve::tell_bases;
 use super::page_table::PageTable;
 use super::push::{PushBuffer, PushedPages, Pushes};
 use super::wire::{DiffsHead, Fetch, Pages, Push, Runs, parts, put_unused, take_unused};
@@ -61,6 +63,10 @@ pub trait PageState {
     /// What was sent to the node unasked; `None` where nothing is kept of it.
     fn push_buffer<R>(&mut self, _step: impl FnOnce(&mut PushBuffer) -> R) -> Option<R> {
         None
+    }
+    /// The last stamp up to which all intervals of this node are in its tables' stores, where it keeps diffs.
+    fn closed_stamp(&self) -> Stamp {
+        0
     }
     /// The job's numbers.
     fn tuning(&self) -> &Tuning;
@@ -423,6 +429,9 @@ pub fn rerun(state: &mut impl PageState, out: &mut Outbox) -> Result<(), Misbeha
     }
     while let Some((ticket, fetch)) = state.home_queue(HomeQueue::next_fetch) {
         answer(state, ticket, fetch, out)?;
+    }
+    while let Some((ticket, pages)) = state.home_queue(HomeQueue::next_bases) {
+        tell_bases(state, ticket, pages, out)?;
     }
     while let Some((ticket, request)) = state.home_queue(HomeQueue::next_atomic) {
         carry_out(state, ticket, &request, out)?;

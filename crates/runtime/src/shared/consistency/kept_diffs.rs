@@ -69,7 +69,7 @@ impl KeptDiffs {
         if asks.is_empty() {
             return Ok(());
         }
-        thread.ask_writers(&asks);
+        thread.ask_writers(shared, &asks);
         asks.iter().try_for_each(|(_, ask)| thread.wait_for_fetch(ask.page, || shared.is_fetching(ask.page)))
     }
 }
@@ -87,9 +87,9 @@ pub(super) fn diffs_lost(shared: &Shared, page: PageNo) -> String {
 
 impl Thread {
     /// Asks writers for diffs.
-    pub(in crate::shared) fn ask_writers(&self, asks: &[(NodeId, Ask)]) {
-        let mut sent = 0;
-        self.stepping(|out| sent = send_asks(asks, out));
+    pub(in crate::shared) fn ask_writers(&self, shared: &Shared, asks: &[(NodeId, Ask)]) {
+        let (epoch, mut sent) = (shared.epoch.load(Ordering::Acquire), 0);
+        self.stepping(|out| sent = send_asks(asks, epoch, out));
         self.counters().page_requests.add(sent as u64);
     }
 }

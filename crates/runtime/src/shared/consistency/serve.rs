@@ -11,7 +11,7 @@ use comem_memory::prefetch_hint;
 use comem_net::Backbone;
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::home_queue::HomeQueue;
-use comem_protocol::coherence::pages::kept_diffs;
+use comem_protocol::coherence::pages::kept_diffs::{self, Stamp};
 use comem_protocol::coherence::pages::page_table::PageTable;
 use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::region::Region;
@@ -63,6 +63,10 @@ impl<'a> LocalPages<'a> {
 }
 
 impl PageState for LocalPages<'_> {
+    fn closed_stamp(&self) -> Stamp {
+        self.shared.kept_diffs.closed()
+    }
+
     fn tuning(&self) -> &Tuning {
         &self.shared.tuning
     }
@@ -207,12 +211,10 @@ impl Node {
                 serve::on_fetch(&mut state, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
             }
             Message::FetchDiffs { body } => {
-                let ticket = origin.ticket.ok_or(NO_TICKET)?;
-                kept_diffs::serve::on_fetch_diffs(&mut state, ticket, body, shared.kept_diffs.closed(), out)?;
+                kept_diffs::serve::on_fetch_diffs(&mut state, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
             }
             Message::FetchBase { body } => {
-                let ticket = origin.ticket.ok_or(NO_TICKET)?;
-                kept_diffs::serve::on_fetch_base(&mut state, ticket, body, shared.kept_diffs.closed(), out)?;
+                kept_diffs::serve::on_fetch_base(&mut state, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
             }
             Message::KeptDiffs { body } => kept_diffs::serve::on_kept_diffs(&mut state, from, body, out)?,
             Message::Base { body } => kept_diffs::serve::on_base(&mut state, from, body, out)?,

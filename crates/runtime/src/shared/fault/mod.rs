@@ -523,7 +523,7 @@ impl PageFault<'_> {
 
     /// Asks writers for what the page needs, and waits until its unit is not being fetched any more.
     fn ask_writers(&self, asks: &[(NodeId, Ask)]) -> Result<()> {
-        self.thread.ask_writers(asks);
+        self.thread.ask_writers(self.shared, asks);
         let Some(views) = &self.shared.views else { return Ok(()) };
         self.thread.wait_for_fetch(self.page, || self.is_fetching(views))
     }

@@ -4,7 +4,7 @@ use super::{Node, Pages};
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::atomic::Answer;
 use comem_protocol::coherence::pages::home_queue::HomeQueue;
-use comem_protocol::coherence::pages::kept_diffs;
+use comem_protocol::coherence::pages::kept_diffs::{self, Stamp};
 use comem_protocol::coherence::pages::multicast;
 use comem_protocol::coherence::pages::page_table::PageTable;
 use comem_protocol::coherence::pages::push::PushBuffer;
@@ -25,6 +25,10 @@ use comem_protocol::tuning::Tuning;
 use comem_protocol::wire::message::Message;
 
 impl PageState for Pages {
+    fn closed_stamp(&self) -> Stamp {
+        self.closed_stamp
+    }
+
     fn tuning(&self) -> &Tuning {
         &self.layout.tuning
     }
@@ -124,12 +128,10 @@ impl NodeState for Node {
         match (message, origin.ticket) {
             (Message::Fetch { body }, Some(ticket)) => serve::on_fetch(&mut self.pages, ticket, body, out),
             (Message::FetchDiffs { body }, Some(ticket)) => {
-                let closed = self.pages.closed_stamp;
-                kept_diffs::serve::on_fetch_diffs(&mut self.pages, ticket, body, closed, out)
+                kept_diffs::serve::on_fetch_diffs(&mut self.pages, ticket, body, out)
             }
             (Message::FetchBase { body }, Some(ticket)) => {
-                let closed = self.pages.closed_stamp;
-                kept_diffs::serve::on_fetch_base(&mut self.pages, ticket, body, closed, out)
+                kept_diffs::serve::on_fetch_base(&mut self.pages, ticket, body, out)
             }
             (Message::KeptDiffs { body }, _) => {
                 self.has_answer(true);

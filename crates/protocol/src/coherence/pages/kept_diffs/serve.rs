@@ -4,7 +4,7 @@ use super::wire::{
     ASKED_UNITS_MAX, Base, DiffAsk, Told, put_base_asks, put_diff_asks, put_freed, take_base_asks, take_bases,
     take_diff_asks, take_told,
 };
-use super::{Ask, Stamp, Wants};
+use super::{Ask, Wants};
 use crate::coherence::Misbehaved;
 use crate::coherence::pages::page_table::PageTable;
 use crate::coherence::pages::serve::{Listing, PageState};
@@ -21,7 +21,7 @@ const UNASKED: Misbehaved = Misbehaved("answered for pages that nobody asked for
 const ASKED_PAGES_MAX: u32 = 12;
 
 /// Sends what a thread asks for, to each node as few messages as may be; gives how many that is.
-pub fn send_asks(asks: &[(NodeId, Ask)], out: &mut Outbox) -> usize {
+pub fn send_asks(asks: &[(NodeId, Ask)], epoch: u32, out: &mut Outbox) -> usize {
     let mut by_node: BTreeMap<(NodeId, bool), Vec<Ask>> = BTreeMap::new();
     asks.iter().for_each(|(node, ask)| by_node.entry((*node, ask.wants == Wants::Base)).or_default().push(*ask));
     let mut sent = 0;
@@ -30,7 +30,7 @@ pub fn send_asks(asks: &[(NodeId, Ask)], out: &mut Outbox) -> usize {
         for part in parts(&asks) {
             if bases {
                 let pages: Vec<PageNo> = part.iter().map(|ask| ask.page).collect();
-                out.send_with(target, &Message::FetchBase { body: &[] }, |body| put_base_asks(body, &pages));
+                out.send_with(target, &Message::FetchBase { body: &[] }, |body| put_base_asks(body, epoch, &pages));
             } else {
                 let asks: Vec<DiffAsk> = part.iter().filter_map(DiffAsk::of).collect();
                 out.send_with(target, &Message::FetchDiffs { body: &[] }, |body| put_diff_asks(body, &asks));
@@ -57,7 +57,7 @@ fn parts(asks: &[Ask]) -> impl Iterator<Item = &[Ask]> {
     })
 }
 
-/// A node wants what this one wrote. All intervals up to `closed` are in the stores.
+/// A node wants what this one wrote.
 ///
 /// # Errors
 /// When no correct node would have asked so.
@@ -65,9 +65,9 @@ pub fn on_fetch_diffs(
     state: &mut impl PageState,
     ticket: Ticket,
     body: &[u8],
-    closed: Stamp,
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
+    let closed = state.closed_stamp();
     let asks = take_diff_asks(body).map_err(|_| Misbehaved("asked for diffs in a way that makes no sense"))?;
     let mut reply = Vec::new();
     for ask in asks {
@@ -82,7 +82,8 @@ pub fn on_fetch_diffs(
     Ok(())
 }
 
-/// A node wants copies of what this one manages.
+/// A node wants copies of what this one manages. One in a later epoch is answered when this node has come as far: until
+/// then a base may lack what nobody keeps any more, and the asker would refuse it.
 ///
 /// # Errors
 /// When no correct node would have asked so.
@@ -90,11 +91,27 @@ pub fn on_fetch_base(
     state: &mut impl PageState,
     ticket: Ticket,
     body: &[u8],
-    closed: Stamp,
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
-    let pages = take_base_asks(body).map_err(|_| Misbehaved("asked for bases in a way that makes no sense"))?;
-    let mut reply = Vec::new();
+    let (epoch, pages) =
+        take_base_asks(body).map_err(|_| Misbehaved("asked for bases in a way that makes no sense"))?;
+    match state.home_queue(|queue| queue.take_bases(ticket, epoch, pages)) {
+        Some(pages) => tell_bases(state, ticket, pages, out),
+        None => Ok(()),
+    }
+}
+
+/// Answers a request for bases.
+///
+/// # Errors
+/// When no correct node would have asked so.
+pub(in crate::coherence::pages) fn tell_bases(
+    state: &mut impl PageState,
+    ticket: Ticket,
+    pages: Vec<PageNo>,
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
+    let (closed, mut reply) = (state.closed_stamp(), Vec::new());
     for page in pages {
         match table_of(state, page, out, |table, cx| table.tell_base(cx, page, closed, &mut reply)) {
             Some(told) => told?,

@@ -224,8 +224,8 @@ fn messages_survive_the_wire() {
     put_diff_asks(&mut body, &asks);
     assert_eq!(take_diff_asks(&body), Ok(asks.to_vec()));
     body.clear();
-    put_base_asks(&mut body, &[4, 9]);
-    assert_eq!(take_base_asks(&body), Ok(vec![4, 9]));
+    put_base_asks(&mut body, 7, &[4, 9]);
+    assert_eq!(take_base_asks(&body), Ok((7, vec![4, 9])));
     let (diffs, bases) = reply();
     let units = take_told(&diffs).unwrap();
     let Told::Diffs(first) = &units[0].1 else { panic!("{units:?}") };
@@ -282,6 +282,6 @@ fn what_no_node_would_send_is_refused() {
     put_diff_asks(&mut asks, &[DiffAsk { page: 1, since: 0, need: 1 }; ASKED_UNITS_MAX + 1]);
     assert_eq!(take_diff_asks(&asks), Err(WireError::BadValue("request for diffs")), "too many units");
     asks.clear();
-    put_base_asks(&mut asks, &[1; ASKED_UNITS_MAX + 1]);
+    put_base_asks(&mut asks, 0, &[1; ASKED_UNITS_MAX + 1]);
     assert_eq!(take_base_asks(&asks), Err(WireError::BadValue("request for bases")));
 }

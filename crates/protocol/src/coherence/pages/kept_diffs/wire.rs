@@ -4,7 +4,7 @@
 //! |---|---|
 //! | fetch diffs (request) | of each unit: first page, last stamp that the copy has, stamp that it needs |
 //! | kept diffs (reply) | of each unit: first page, kind u8 (0 diffs, 1 collected, 2 freed), and diffs if it has any |
-//! | fetch base (request) | of each unit: first page |
+//! | fetch base (request) | the asker's epoch; of each unit: first page |
 //! | base (reply) | of each unit: first page, kind u8 (0 zeros, 1 bytes, 2 freed), and unless it is freed its version |
 //!
 //! - *Diffs*: the stamp up to which they are all; the number of runs; of each its distance from the one before, length
@@ -79,8 +79,9 @@ pub fn take_diff_asks(body: &[u8]) -> Result<Vec<DiffAsk>, WireError> {
     Ok(asks)
 }
 
-/// Appends the body of a request for bases.
-pub fn put_base_asks(out: &mut Vec<u8>, pages: &[PageNo]) {
+/// Appends the body of a request for bases, by a node that has come to this epoch.
+pub fn put_base_asks(out: &mut Vec<u8>, epoch: u32, pages: &[PageNo]) {
+    out.put_var(epoch.into());
     pages.iter().for_each(|page| out.put_var((*page).into()));
 }
 
@@ -88,15 +89,16 @@ pub fn put_base_asks(out: &mut Vec<u8>, pages: &[PageNo]) {
 ///
 /// # Errors
 /// When no node would have sent it.
-pub fn take_base_asks(body: &[u8]) -> Result<Vec<PageNo>, WireError> {
+pub fn take_base_asks(body: &[u8]) -> Result<(u32, Vec<PageNo>), WireError> {
     let (mut r, mut pages) = (Reader::new(body), Vec::new());
+    let epoch = r.var32()?;
     while r.finish().is_err() {
         if pages.len() == ASKED_UNITS_MAX {
             return Err(WireError::BadValue("request for bases"));
         }
         pages.push(r.var32()?);
     }
-    Ok(pages)
+    Ok((epoch, pages))
 }
 
 const DIFFS: u8 = 0;

@@ -66,7 +66,7 @@ pub fn send_asks(state: &mut impl PageState, asks: &[(NodeId, Ask)], by: Bystand
             asked.to_sets += 1;
         }
     }
-    asked.requests = send_direct(&direct, out);
+    asked.requests = send_direct(&direct, state.home_queue(|queue| queue.epoch()), out);
     asked
 }
 
@@ -74,7 +74,7 @@ pub fn send_asks(state: &mut impl PageState, asks: &[(NodeId, Ask)], by: Bystand
 /// requests that is; none if the round is over.
 pub fn repair(state: &mut impl PageState, (page, round): (PageNo, u32), out: &mut Outbox) -> usize {
     let asks = state.page_table(page, out, |table, cx| table.repair_asks(cx, page, round)).unwrap_or_default();
-    send_direct(&asks, out)
+    send_direct(&asks, state.home_queue(|queue| queue.epoch()), out)
 }
 
 /// A node asks a set for diffs.

@@ -7,7 +7,7 @@ use crate::coherence::pages::kept_diffs::runs::StampRun;
 use crate::coherence::pages::kept_diffs::serve::{on_base, on_fetch_base, on_fetch_diffs, on_kept_diffs};
 use crate::coherence::pages::kept_diffs::wire::*;
 use crate::coherence::pages::kept_diffs::{Ask, INTERVAL_STAMP_MAX, Stamp, Wants};
-use crate::coherence::pages::serve::{Listing, PageState};
+use crate::coherence::pages::serve::{Listing, PageState, rerun};
 use crate::coherence::pages::wire::Groups;
 use crate::coherence::pages::write_notices::add_notice;
 use crate::ids::{Channel, Seq};
@@ -17,7 +17,7 @@ use crate::wire::message::Ticket;
 const THIRD: NodeId = NodeId(3);
 
 /// A node with one table of four pages, of which the last was freed.
-struct Kept(Bench);
+struct Kept(Bench, HomeQueue, Stamp);
 
 impl PageState for Kept {
     fn tuning(&self) -> &Tuning {
@@ -31,8 +31,11 @@ impl PageState for Kept {
     ) -> Option<R> {
         self.0.chunk_with(page, out, step)
     }
-    fn home_queue<R>(&mut self, _: impl FnOnce(&mut HomeQueue) -> R) -> R {
-        unreachable!("no page here has a home")
+    fn home_queue<R>(&mut self, step: impl FnOnce(&mut HomeQueue) -> R) -> R {
+        step(&mut self.1)
+    }
+    fn closed_stamp(&self) -> Stamp {
+        self.2
     }
     fn is_freed(&mut self, page: PageNo) -> bool {
         page == 3
@@ -41,7 +44,7 @@ impl PageState for Kept {
 
 /// The manager of all units is `manager`.
 fn kept(manager: NodeId, notes: bool) -> Kept {
-    Kept(Bench::with_shape(manager, notes, |layout| layout.engine = PageEngine::Lrc))
+    Kept(Bench::with_shape(manager, notes, |layout| layout.engine = PageEngine::Lrc), HomeQueue::new(), 0)
 }
 
 impl Kept {
@@ -144,7 +147,8 @@ fn what_was_written_is_kept_told_with_this_node_for_home_and_given_to_who_lacks_
     let ticket = Ticket { channel: Channel { node: OTHER, slot: Slot::thread(0) }, seq: Seq(1) };
     let (mut body, mut out) = (Vec::new(), Outbox::new());
     put_diff_asks(&mut body, &[DiffAsk { page: 0, since: 0, need: 4 }, DiffAsk { page: 3, since: 0, need: 1 }]);
-    on_fetch_diffs(&mut kept, ticket, &body, 4, &mut out).unwrap();
+    kept.2 = 4;
+    on_fetch_diffs(&mut kept, ticket, &body, &mut out).unwrap();
     let told = take_told(out.body(&out.sends()[0])).unwrap();
     let nothing = Told::Diffs(Diffs { through: 4, ..Diffs::default() });
     assert_eq!(told, [(0, nothing), (3, Told::Freed)]);
@@ -255,15 +259,30 @@ fn nobody_asks_for_what_has_not_closed_or_is_elsewhere_or_is_no_unit() {
     let mut asked = |page, need, closed| {
         let (mut body, mut out) = (Vec::new(), Outbox::new());
         put_diff_asks(&mut body, &[DiffAsk { page, since: 0, need }]);
-        on_fetch_diffs(&mut kept, ticket, &body, closed, &mut out).map_err(|e| e.to_string())
+        kept.2 = closed;
+        on_fetch_diffs(&mut kept, ticket, &body, &mut out).map_err(|e| e.to_string())
     };
     assert!(asked(0, 5, 4).unwrap_err().contains("has not closed"));
     assert!(asked(9, 5, 5).unwrap_err().contains("no region has"));
     assert!(asked(0, 5, 5).is_ok());
     let mut body = Vec::new();
-    put_base_asks(&mut body, &[0]);
-    let refused = on_fetch_base(&mut kept, ticket, &body, 9, &mut Outbox::new()).unwrap_err().to_string();
+    put_base_asks(&mut body, 0, &[0]);
+    let refused = on_fetch_base(&mut kept, ticket, &body, &mut Outbox::new()).unwrap_err().to_string();
     assert!(refused.contains("another node"), "{refused}");
+}
+
+#[test]
+fn who_has_left_a_barrier_gets_a_base_when_its_manager_has_left_it_too() {
+    let ticket = Ticket { channel: Channel { node: OTHER, slot: Slot::thread(0) }, seq: Seq(1) };
+    let (mut kept, mut body, mut out) = (kept(ME, true), Vec::new(), Outbox::new());
+    put_base_asks(&mut body, 1, &[0]);
+    on_fetch_base(&mut kept, ticket, &body, &mut out).unwrap();
+    rerun(&mut kept, &mut out).unwrap();
+    assert!(out.sends().is_empty() && kept.1.kept() == 1);
+    kept.1.open(1);
+    rerun(&mut kept, &mut out).unwrap();
+    assert_eq!((out.sends().len(), kept.1.kept()), (1, 0));
+    assert!(matches!(take_bases(out.body(&out.sends()[0])).unwrap()[..], [(0, Base::Copy(_))]));
 }
 
 #[test]

@@ -25,7 +25,14 @@ const THIRD: NodeId = NodeId(3);
 const BY: Bystander = Bystander { me: ME, nodes: 5, closed: 100, barrier: 50 };
 
 /// A node with one table of four pages, of which the last was freed.
-struct Sets(Bench);
+struct Sets(Bench, HomeQueue);
+
+impl Sets {
+    /// All units are managed by `manager`.
+    fn managed_by(manager: NodeId, engine: PageEngine) -> Sets {
+        Sets(Bench::with_shape(manager, true, |layout| layout.engine = engine), HomeQueue::new())
+    }
+}
 
 impl PageState for Sets {
     fn tuning(&self) -> &Tuning {
@@ -39,8 +46,8 @@ impl PageState for Sets {
     ) -> Option<R> {
         self.0.chunk_with(page, out, step)
     }
-    fn home_queue<R>(&mut self, _: impl FnOnce(&mut HomeQueue) -> R) -> R {
-        unreachable!("no page here has a home")
+    fn home_queue<R>(&mut self, step: impl FnOnce(&mut HomeQueue) -> R) -> R {
+        step(&mut self.1)
     }
     fn is_freed(&mut self, page: PageNo) -> bool {
         page == 3
@@ -49,7 +56,7 @@ impl PageState for Sets {
 
 /// The copyset of page 0 has these nodes.
 fn sets(members: &[NodeId]) -> Sets {
-    let mut sets = Sets(Bench::with_shape(ME, true, |layout| layout.engine = PageEngine::Multicast));
+    let mut sets = Sets::managed_by(ME, PageEngine::Multicast);
     for node in members {
         sets.0.step(|table, _, _| table.note_member(ME, &(0..1), *node, true));
     }
@@ -238,7 +245,7 @@ fn asks_and_tells_that_no_correct_node_would_send_are_refused_and_change_nothing
     put_told(&mut body, 0, (0, 4), [(StampRun { start: at, end: at + 2, stamp: 4 }, &b"no"[..])].into_iter());
     let error = on_told(&mut sets, OTHER, &body, &mut Outbox::new()).unwrap_err().to_string();
     assert!(error.contains("leaves its unit"), "{error}");
-    let mut other = Sets(Bench::with_shape(ME, true, |layout| layout.engine = PageEngine::Lrc));
+    let mut other = Sets::managed_by(ME, PageEngine::Lrc);
     let error = other.asked(OTHER, 0, (&[ME], &[]), &[writer(ME, 0, 4)]).unwrap_err();
     assert!(error.contains("not told to sets"), "{error}");
 }
@@ -360,7 +367,7 @@ fn what_comes_with_a_token_counts_where_the_copy_has_all_up_to_the_barrier() {
 
 #[test]
 fn a_copy_of_what_nobody_had_written_up_to_the_barrier_begins_with_zeros() {
-    let managed_elsewhere = || Sets(Bench::with_shape(OTHER, true, |layout| layout.engine = PageEngine::Multicast));
+    let managed_elsewhere = || Sets::managed_by(OTHER, PageEngine::Multicast);
     let mut sets = managed_elsewhere();
     sets.token();
     assert_eq!(sets.faults().0, Fault::Mapped);
