@@ -5,6 +5,7 @@
 mod heap;
 mod key;
 mod multicast;
+mod sockets;
 mod waits;
 
 use self::heap::make_heap;
@@ -24,7 +25,7 @@ use crate::shared::{Shared, fault};
 use crate::thread::Thread;
 use comem_net::multicast::DISCOVERY_PORT;
 use comem_net::network::NetworkOptions;
-use comem_net::select::{self, Interface, MTUS, Reach};
+use comem_net::select::{self, MTUS, Reach};
 use comem_net::{
     Backbone, BackboneChoice, Capture, Clock, Datagrams, Group, Lengths, ListenerHandle, Network, PortChoice, Received,
     Wait, datagrams,
@@ -250,7 +251,7 @@ impl Boot {
             Network::open_over(resolved.backbone, &options, *clock).map_err(|e| Error::Start(e.to_string()))?;
         let interface = network.interface().clone();
         if network.backbone() == Backbone::Udp {
-            check_mtu(&interface)?;
+            sockets::check_mtu(&interface)?;
         }
         let usual = if interface.loopback { LOOPBACK_DATAGRAM } else { NETWORK_DATAGRAM };
         let datagram_bytes = config.mtu.map_or(usual, |mtu| select::udp_payload_max(mtu, interface.address));
@@ -261,7 +262,7 @@ impl Boot {
         if network.backbone() == Backbone::Udp {
             network.expect_lengths(Lengths { at: LEN_AT, more: HEADER_BYTES + sealer.tag_len() });
         }
-        let endpoints = open_endpoints(&config, &network)?;
+        let endpoints = sockets::open_endpoints(&config, &network)?;
         if let Some(Key::New(key)) = key {
             let left = keys::leave(endpoints[0].local_addr(), &key);
             left.map_err(|unfit| Error::Start(format!("{}; {}", unfit.what, unfit.advice)))?;
@@ -661,45 +662,6 @@ fn silence(config: &Config, launched: bool) -> Option<Span> {
         false if config.discover => Some(Span(2 * SILENCE.0)),
         false => Some(SILENCE),
     }
-}
-
-/// Refuses an interface whose packets are too short for a job's datagrams.
-fn check_mtu(interface: &Interface) -> Result<()> {
-    if interface.mtu >= *MTUS.start() {
-        return Ok(());
-    }
-    let (name, mtu, least) = (&interface.name, interface.mtu, MTUS.start());
-    Err(Error::Start(format!(
-        "packets of the interface {name} have {mtu} bytes at most, and {least} are needed; raise its MTU, or choose \
-         another with --iface"
-    )))
-}
-
-/// One socket for the service thread and one for each application thread. Over networks one more for what may wait
-/// ([`Wire::own_deferred_socket`]), where threads sleep when they wait, and would be woken for it; not where somebody
-/// counts the ports.
-fn open_endpoints(config: &Config, network: &Network) -> Result<Vec<Arc<dyn Datagrams>>> {
-    let exact = exact_zero_port(config)?;
-    let sleeps = config.nodes > 1 && !crate::service::may_spin(config);
-    let tray = network.backbone() == Backbone::Udp && sleeps && config.ports.is_none();
-    (0..=config.sockets() + usize::from(tray))
-        .map(|slot| match exact.filter(|_| slot == 0) {
-            Some(port) => network.bind_exactly(port),
-            None => network.bind(),
-        })
-        .collect::<std::io::Result<_>>()
-        .map_err(|e| Error::Start(e.to_string()))
-}
-
-/// Under `comem exec` node zero's port was agreed on beforehand.
-fn exact_zero_port(config: &Config) -> Result<Option<u16>> {
-    if config.node != Some(NodeId(0)) {
-        return Ok(None);
-    }
-    let Ok(text) = std::env::var(control::var::ZERO) else { return Ok(None) };
-    let address: SocketAddr =
-        text.parse().map_err(|_| Error::Start(format!("COMEM_ZERO={text} is no address; use IP:PORT")))?;
-    Ok(Some(address.port()))
 }
 
 /// The hash that all nodes must agree on: of the program's contents and Comem's version.

@@ -16,6 +16,7 @@
 //! | [`small`] | programs small enough for that |
 
 pub mod agenda;
+mod at_end;
 pub mod check;
 pub mod cluster;
 pub mod explore;

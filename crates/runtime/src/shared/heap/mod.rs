@@ -5,7 +5,8 @@
 //! | [`address_space`] | the same addresses on every node |
 //! | [`heap_layout`] | which addresses each node, and all together, allocate from |
 //! | [`table`] | regions and their page tables |
-//! | [`alloc`] | allocation and freeing, from any node |
+//! | [`alloc`] | allocation |
+//! | [`free`] | freeing, on whichever node the memory was allocated |
 //! | [`extent_alloc`] | free extents of a part of the heap |
 //! | [`small_alloc`] | blocks smaller than a page |
 //! | [`packed_alloc`] | small allocations of all nodes, side by side |
@@ -17,6 +18,7 @@ pub(in crate::shared) mod address_reuse;
 pub(crate) mod address_space;
 pub(crate) mod alloc;
 pub(in crate::shared) mod extent_alloc;
+pub(in crate::shared) mod free;
 pub(in crate::shared) mod freed_regions;
 pub(in crate::shared) mod globals;
 pub(in crate::shared) mod heap_layout;
