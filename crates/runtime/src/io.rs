@@ -404,10 +404,8 @@ impl Node {
                 }
                 Target::Set(id) => {
                     mine = true;
-                    let to = self.wire.free_slot(send.ty, Slot::SERVICE);
-                    for node in out.audience(id).members() {
-                        self.send_free(slot, node, to, send.ty, out.body(send));
-                    }
+                    let audience = out.audience(id);
+                    self.send_to_sets(slot, &audience.asked, &audience.told, send.ty, out.body(send));
                 }
                 Target::FreeToAll => {
                     mine = true;

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 const ATTEND_EVERY: Span = Span::from_ms(20);
 
 /// More steps than any program here needs: nodes keep each other busy for ever.
-const STEPS_MAX: u64 = 1_000_000;
+const STEPS_MAX: u64 = 10_000_000;
 
 /// What a run is made of besides its program.
 #[derive(Clone, Debug)]
