@@ -83,7 +83,7 @@ impl Thread {
 
     /// Takes part in a collective call and gives its result to `f`.
     pub(crate) fn collective<R>(&self, what: Collective, payload: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        self.tell_packed()?;
+        self.tell_packed(what)?;
         self.operation(|| {
             self.slow_down();
             self.node.send_combined_of(self.slot, self.slot);

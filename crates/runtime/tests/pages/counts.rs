@@ -46,6 +46,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
             let block = || comem.alloc_all(64, &RegionOptions::default()).expect("there is room");
             (0..steps()).for_each(|_| assert!(!block().is_null()));
         }
+        "small-blocks-beside-a-barrier" => small_blocks_beside_a_barrier(comem),
         "many-puts" => many_puts(comem),
         "additions" => additions(comem),
         "items" => items(comem),
@@ -53,6 +54,29 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         _ => return false,
     }
     true
+}
+
+/// One thread of each node allocates while the other has come to a barrier, after the first block on node 0.
+fn small_blocks_beside_a_barrier(comem: &Comem) {
+    static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+    let soon = std::time::Duration::from_millis(100);
+    comem.parallel(|t| {
+        let allocates = t.id() % comem.threads_per_node() == 0;
+        if allocates {
+            if comem.node() != 0 {
+                std::thread::sleep(3 * soon);
+            }
+            comem.alloc_all(64, &RegionOptions::default()).expect("there is room");
+            ALLOCATED.store(1, Ordering::Release);
+            std::thread::sleep(soon);
+            comem.alloc_all(1 << 20, &RegionOptions::default()).expect("there is room");
+        } else {
+            while comem.node() == 0 && ALLOCATED.load(Ordering::Acquire) == 0 {
+                std::hint::spin_loop();
+            }
+        }
+        t.barrier();
+    });
 }
 
 fn homed_at_zero(comem: &Comem, pages: usize) -> PageSlice<u64> {
@@ -461,6 +485,14 @@ fn a_barrier_costs_one_message_each_way_a_node() {
 fn a_small_allocation_of_all_nodes_sends_nothing() {
     for engine in ["hlrc", "msi"] {
         costs("small-blocks-of-all", 3, &[("COMEM_ENGINE", engine)], &[("messages_sent", 0)]);
+    }
+}
+
+#[test]
+fn a_thread_may_allocate_while_another_waits_at_a_barrier() {
+    for backbone in ["udp", "shm"] {
+        let settings = [("COMEM_THREADS", "2"), ("COMEM_BACKBONE", backbone)];
+        job("small-blocks-beside-a-barrier", 2, &[&settings[..], &[(STEPS, "1")]].concat());
     }
 }
 
