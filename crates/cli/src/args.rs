@@ -613,6 +613,15 @@ impl NodeArgs {
         Circumstances { one_host, nodes, endpoints: self.threads + 1, descriptors, network }
     }
 
+    /// Refuses a backbone that does not join so many nodes.
+    ///
+    /// # Errors
+    /// It was named, and joins fewer.
+    pub fn check_nodes(&self, nodes: usize) -> Outcome<()> {
+        let advice = "take --backbone udp, or leave the choice to auto";
+        self.backbone.check(nodes).map_err(|error| Failure::usage(error.to_string(), advice))
+    }
+
     /// Takes the backbone that fits where none was named, and warns where shared memory would fit and cannot be had;
     /// gives it in words.
     pub fn settle_backbone(&mut self, one_host: bool, nodes: usize, warn: bool) -> String {

@@ -62,6 +62,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     let job = Job { key: String::new(), job: 0, prog_id, auth, hosts: Vec::new(), program: None };
     let mut node = args.node.clone();
     node.check(false)?;
+    node.check_nodes(nodes)?;
     node.settle_backbone(false, nodes, true);
     let mut variables = node_variables(&node, &job, nodes, 1);
     variables.push(("COMEM_DISCOVER".into(), "on".into()));

@@ -149,6 +149,7 @@ impl Plan {
     /// The command line asks for what cannot be.
     pub fn new(args: &RunArgs, placements: &[Placement], job_number: u64, prog_id: u16) -> Outcome<Plan> {
         args.node.check(placements.len() == 1)?;
+        args.node.check_nodes(placements.iter().map(|(_, _, nodes)| nodes).sum())?;
         let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
         let elsewhere = placements.iter().all(|(_, reach, _)| *reach != Reach::Here) && !args.stage;
         let mut program = Program::find(&args.command, &cwd, elsewhere)?;

@@ -46,6 +46,11 @@ impl fmt::Display for Backbone {
 #[error("there is no backbone {0}; choose auto, udp, or shm when all nodes run on one host")]
 pub struct UnknownBackbone(pub String);
 
+/// A job has more nodes than shared memory joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the backbone shm joins {SHM_NODES_MAX} nodes at most, not {0}")]
+pub struct TooManyNodes(pub usize);
+
 impl FromStr for Backbone {
     type Err = UnknownBackbone;
 
@@ -80,6 +85,15 @@ impl BackboneChoice {
             BackboneChoice::Auto => None,
             BackboneChoice::Named(backbone) => Some(backbone),
         }
+    }
+
+    /// Whether a job of so many nodes can have what was named.
+    ///
+    /// # Errors
+    /// Shared memory joins fewer.
+    pub fn check(self, nodes: usize) -> Result<(), TooManyNodes> {
+        let has_room = self.named() != Some(Backbone::Shm) || nodes <= SHM_NODES_MAX;
+        if has_room { Ok(()) } else { Err(TooManyNodes(nodes)) }
     }
 
     /// The backbone of a job in these circumstances; whether shared memory works is tried on this host.
@@ -259,6 +273,17 @@ mod tests {
             let resolved = BackboneChoice::Named(backbone).resolve(&Circumstances { one_host: false, ..HERE });
             assert_eq!(resolved, Resolved { backbone, reason: Reason::Named });
             assert_eq!(resolved.warning(), None);
+        }
+    }
+
+    #[test]
+    fn shared_memory_that_was_named_has_room_for_all_nodes() {
+        let named = BackboneChoice::Named;
+        assert_eq!(named(Backbone::Shm).check(SHM_NODES_MAX), Ok(()));
+        let refused = named(Backbone::Shm).check(SHM_NODES_MAX + 1);
+        assert_eq!(refused.unwrap_err().to_string(), "the backbone shm joins 63 nodes at most, not 64");
+        for choice in [named(Backbone::Udp), BackboneChoice::Auto] {
+            assert_eq!(choice.check(1024), Ok(()));
         }
     }
 

@@ -224,6 +224,7 @@ impl Boot {
             ));
         }
         let sealer = Sealer::new(key.as_ref().filter(|_| auth).map(|key| JobKey::new(key.bytes())));
+        config.backbone.check(config.nodes).map_err(|error| Error::Start(format!("{error}; take udp, or auto")))?;
         let resolved = config.backbone.resolve(&config.circumstances());
         // All nodes come to the same; one says so.
         if let Some(warning) = resolved.warning().filter(|_| config.node.unwrap_or_default() == NodeId(0)) {

@@ -32,8 +32,9 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 /// How often a service thread looks after the sockets of threads that compute.
 const ATTEND_EVERY: Span = Span::from_ms(20);
 
-/// More steps than any program here needs: nodes keep each other busy for ever.
+/// More steps than any program here needs, and each of its operations: nodes keep each other busy for ever.
 const STEPS_MAX: u64 = 10_000_000;
+const STEPS_OF_OPERATION_MAX: u64 = 1_000;
 
 /// What a run is made of besides its program.
 #[derive(Clone, Debug)]
@@ -157,6 +158,7 @@ impl PartialOrd for Due {
 /// A cluster at work.
 pub struct Cluster {
     config: Config,
+    steps_max: u64,
     nodes: Vec<Node>,
     carriers: Vec<Carrier>,
     plans: Vec<FaultPlan>,
@@ -200,7 +202,9 @@ impl Cluster {
             let node = Node::new(me, shape, config.engine, threads).with_sync(config.tuning.sync);
             node.with_paging(config.paging, config.tuning.msi).with_schedule(config.schedule)
         });
+        let operations = program.threads.iter().flatten().map(Vec::len).sum::<usize>();
         let mut cluster = Cluster {
+            steps_max: STEPS_MAX + operations as u64 * STEPS_OF_OPERATION_MAX,
             nodes: machines.collect(),
             carriers: carriers.collect(),
             plans: (0..nodes as u64).map(|n| FaultPlan::new(&spec, n)).collect(),
@@ -236,8 +240,8 @@ impl Cluster {
         while let Some(Reverse(due)) = self.events.pop() {
             self.now = due.at;
             self.outcome.steps += 1;
-            if self.outcome.steps > STEPS_MAX {
-                self.outcome.failures.push(format!("a storm: no rest after {STEPS_MAX} steps"));
+            if self.outcome.steps > self.steps_max {
+                self.outcome.failures.push(format!("a storm: no rest after {} steps", self.steps_max));
             }
             if self.now > Time(0) + self.config.bound || !self.outcome.failures.is_empty() {
                 break;

@@ -52,6 +52,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
     };
     let place = Place::read(&found, args.nodes, &read)?;
     args.node.check(place.one_host)?;
+    args.node.check_nodes(place.size)?;
     let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
     let program = Program::find(&args.command, &cwd, false)?;
     let mut node = args.node.clone();

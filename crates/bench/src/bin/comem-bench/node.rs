@@ -15,7 +15,7 @@ use comem_bench::sample::{Comparison, median};
 use serde_json::{Value, json};
 use std::hint::black_box;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The lock that both nodes want all the time.
 const QUEUED: LockId = LockId(100);
@@ -172,18 +172,21 @@ struct TestBed {
     ports: ObjectArray<u64>,
     /// Lives at node 1; every access from node 0 is a request and a reply.
     remote: ObjectArray<u64>,
+    /// When node 1 had the queued lock: the begin and the end of each time, in nanoseconds.
+    held: ObjectArray<u64>,
     /// What accesses to objects are measured on.
     objects: Option<Objects>,
 }
 
 impl TestBed {
     fn new(comem: &Comem, task: &Task) -> comem::Result<TestBed> {
-        let ports = ObjectOptions { engine: Some(Engine::Msi), ..ObjectOptions::default() };
+        let msi = ObjectOptions { engine: Some(Engine::Msi), ..ObjectOptions::default() };
         let remote =
             ObjectOptions { engine: Some(Engine::Owner), home: Home::On(NodeId(1)), ..ObjectOptions::default() };
         let objects = task.what.is_of_objects().then(|| Objects::new(comem, task.rounds)).transpose()?;
         Ok(TestBed {
-            ports: comem.object_array_with(2, &ports)?,
+            ports: comem.object_array_with(2, &msi)?,
+            held: comem.object_array_with(2 * task.rounds, &msi)?,
             remote: comem.object_array_with(8, &remote)?,
             objects,
         })
@@ -206,7 +209,13 @@ impl TestBed {
         peer.serve(|request| match request {
             Request::Barriers(count) => (0..count).for_each(|_| thread.barrier()),
             Request::Lock(number) => thread.locked(LockId(u64::from(number)), || ()),
-            Request::Queue(count) => drop(queue(thread, count as usize)),
+            Request::Queue(count) => {
+                for (number, [begin, end]) in queue(thread, count as usize).into_iter().enumerate() {
+                    self.held.write(thread, 2 * number, begin);
+                    self.held.write(thread, 2 * number + 1, end);
+                }
+                thread.barrier();
+            }
             Request::Take => self.objects.iter().for_each(|objects| objects.take(thread)),
             _ => {}
         })
@@ -224,11 +233,18 @@ impl TestBed {
                 What::Lock => locks(self, thread, peer, task.rounds)?,
                 What::Queue => {
                     peer.ask(Request::Queue(task.rounds as u32))?;
-                    queue(thread, task.rounds)
+                    let mine = queue(thread, task.rounds);
+                    thread.barrier();
+                    let at = |place| self.held.read(thread, place);
+                    let theirs: Vec<_> = (0..task.rounds).map(|n| [at(2 * n), at(2 * n + 1)]).collect();
+                    hand_overs(&mine, &theirs)
                 }
                 _ => self.reads(thread, task.rounds),
             };
             let bare = timed(task.rounds, || peer.ask(Request::Echo))?;
+            if ours.is_empty() {
+                return Err(io::Error::other("the lock never went from one node to the other"));
+            }
             if block > 0 {
                 comparison.push(median(&ours), median(&bare));
             }
@@ -273,22 +289,39 @@ fn locks(bed: &TestBed, thread: &Thread, peer: &Peer, rounds: usize) -> io::Resu
     Ok(times)
 }
 
-/// Takes a lock so many times, in turn with the other node, which does the same: each holds it until the other has
-/// asked for it. Gives the microseconds from one's release to the other's acquisition (the mean of two).
-fn queue(thread: &Thread, rounds: usize) -> Vec<f64> {
-    let hold = Duration::from_micros(120);
-    let mut acquired = Vec::with_capacity(rounds);
-    for _ in 0..rounds {
+/// Takes a lock so many times beside the other node, which does the same: each holds it until the other has asked for
+/// it. Gives when it was held, from when to when, in nanoseconds of the host's clock.
+fn queue(thread: &Thread, rounds: usize) -> Vec<[u64; 2]> {
+    const HOLD_NS: u64 = 120_000;
+    let hold = |_| {
         let held = thread.lock(QUEUED);
-        let start = Instant::now();
-        acquired.push(start);
-        while start.elapsed() < hold {
+        let begin = host_ns();
+        let mut end = begin;
+        while end < begin + HOLD_NS {
             std::hint::spin_loop();
+            end = host_ns();
         }
         drop(held);
-    }
-    let cycle = |pair: &[Instant]| (pair[1] - pair[0]).as_secs_f64() / 2.0 - hold.as_secs_f64();
-    acquired.windows(2).map(|pair| cycle(pair) * 1e6).collect()
+        [begin, end]
+    };
+    (0..rounds).map(hold).collect()
+}
+
+/// From one node's release of a lock to the acquisition by the other that comes next, in microseconds. A node that took
+/// the lock twice in a row was not handed it.
+fn hand_overs(mine: &[[u64; 2]], theirs: &[[u64; 2]]) -> Vec<f64> {
+    let mut held: Vec<_> = mine.iter().map(|held| (*held, 0)).chain(theirs.iter().map(|held| (*held, 1))).collect();
+    held.sort_unstable();
+    let changes = held.windows(2).filter(|pair| pair[0].1 != pair[1].1);
+    changes.map(|pair| pair[1].0[0].saturating_sub(pair[0].0[1]) as f64 / 1e3).collect()
+}
+
+/// The host's monotonic clock: all its processes see the same.
+fn host_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Does something so many times; gives the microseconds that each took.
@@ -300,4 +333,17 @@ pub fn timed(rounds: usize, mut operation: impl FnMut() -> io::Result<()>) -> io
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_handed_over_where_the_other_node_has_it_next() {
+        // Node 0, node 0 again, node 1, node 0.
+        let (mine, theirs) = ([[1_000, 2_000], [2_500, 4_000], [9_000, 10_000]], [[7_000, 8_500]]);
+        assert_eq!(hand_overs(&mine, &theirs), [3.0, 0.5]);
+        assert_eq!(hand_overs(&mine, &[]), [0.0; 0]);
+    }
 }
