@@ -310,6 +310,19 @@ pub enum Rule {
     CarriedDiffsLeaveNoGap,
     /// They are what was released, and not what threads have stored since.
     CarriedDiffsAreReleased,
+    /// Where a release tells of some writes alone, it says up to which stamp its node has heard all the same: what is
+    /// stored in memory that is given out again is later than all that happened before.
+    ClocksFollowReleases,
+    /// What was told of a region that was freed is not kept for the one that has its addresses.
+    RegionsBeginAnew,
+    /// A node speaks of how it uses a unit, and so may come to manage it, only while it has a copy.
+    ManagersHaveCopies,
+    /// No unit gets another manager as a collection ends: the old one alone was made to have everything.
+    ManagersStayAsDiffsAreDropped,
+    /// A manager's copy that takes the place of another may have less than that had up to the last barrier.
+    BasesAreNotWhole,
+    /// What a manager's copy lacks its writers are asked for, and not the manager again.
+    IncompleteBasesAskWriters,
     /// The tag of a unit's only holder is left alone only if that is the unit's home, not, as the paper prints, if
     /// the thread
     /// that stores runs there.
@@ -484,13 +497,19 @@ impl Rule {
     ];
 
     /// The rules for sets of nodes that are asked for diffs, and told of them.
-    pub const MULTICAST: [Rule; 6] = [
+    pub const MULTICAST: [Rule; 12] = [
         Rule::SilentOnlyIfTold,
         Rule::RepairAsksWriters,
         Rule::ToldDiffsLeaveNoGap,
         Rule::LeaversServeUntilHeard,
         Rule::CarriedDiffsLeaveNoGap,
         Rule::CarriedDiffsAreReleased,
+        Rule::ClocksFollowReleases,
+        Rule::RegionsBeginAnew,
+        Rule::ManagersHaveCopies,
+        Rule::ManagersStayAsDiffsAreDropped,
+        Rule::BasesAreNotWhole,
+        Rule::IncompleteBasesAskWriters,
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.

@@ -39,7 +39,8 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --pages            the engines for pages: --engine hlrc, scope, lrc, multicast, mixed (regions under the first two in
                      one job) or msi (default: each of the six), --program mixed, migratory, sor, producer, same-lock,
                      second-lock, lock-wrc, chain, wavering, wide-release, wide-acquire, semaphores, readers,
-                     conditions, reductions, meetings or relay, with nodes as the seed chooses; under msi: mixed, hot,
+                     conditions, reductions, meetings, relay, false-sharing, all-to-all, absent, blocks or gathered,
+                     with nodes as the seed chooses; under msi: mixed, hot,
                      counters, spans, spins, evictions or a litmus program
   --memory KIND      of pages under hlrc and scope: noted (the kernel notes first writes) or faults (first writes
                      fault); default: each
@@ -337,6 +338,7 @@ fn run_pages(options: &Options, engines: Engines, notes_writes: bool, seed: u64)
         schedules: false,
         tunes: true,
         told_loss: None,
+        guesses: false,
         trace: options.trace,
     };
     let pages::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);

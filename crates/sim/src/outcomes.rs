@@ -218,6 +218,7 @@ fn layout(nodes: usize, pages: u32, engine: PageEngine, rng: &mut Rng) -> Layout
         posts_arrivals: true,
         told_loss_percent: 0,
         told_lies: false,
+        start: None,
     }
 }
 

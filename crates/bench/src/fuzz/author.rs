@@ -263,7 +263,7 @@ impl Author {
             match (kind, self.rng.below(8)) {
                 (FETCH_DIFFS, _) => put_diff_asks(&mut body, &[DiffAsk { page, since: stamp, need: stamp + 1 }]),
                 (_, 0) => put_freed(&mut body, page),
-                (KEPT_DIFFS, 1) => put_collected(&mut body, page),
+                (KEPT_DIFFS, 1) => put_collected(&mut body, page, stamp),
                 (KEPT_DIFFS, _) => {
                     let bytes = vec![page as u8; 4096];
                     let with_bytes = runs.iter().map(|run| (*run, &bytes[..(run.end - run.start) as usize]));

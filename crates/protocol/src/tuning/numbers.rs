@@ -205,6 +205,16 @@ tuning! {
         unasked_units_max: usize = 2, in 1..64;
         /// Most bytes of diffs that travel with a lock's token; 0: none do.
         carried_bytes_max: usize = 32_768, in 0..1048576;
+        /// After so many epochs nodes say how they used units, and these get other managers and ways.
+        window_epochs: u32 = 8, in 1..1024;
+        /// Whether a unit's manager becomes the node that uses it most.
+        managers_move: bool = true, in 0..1;
+        /// Whether diffs of units go to their managers alone where that costs fewer bytes.
+        homed: bool = true, in 0..1;
+        /// Where more nodes than this write a unit they tell sets.
+        homed_writers_max: usize = 4, in 2..64;
+        /// Diffs go to the manager where they have this part of a unit's bytes for each node that reads it.
+        homed_percent: u64 = 100, in 0..1600;
     }
 
     /// When a node gives a lock's token away, and when those that ask for it wait.

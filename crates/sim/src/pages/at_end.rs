@@ -31,7 +31,7 @@ pub(super) fn contents(nodes: &[Node], judge: &Judge, layout: &Layout) -> Option
     None
 }
 
-/// All nodes agree on who has copies, where diffs are told to sets.
+/// All nodes agree on who has copies, and who manages them, where diffs are told to sets.
 pub(super) fn copysets(nodes: &[Node], layout: &Layout) -> Option<String> {
     let freed = |page: &PageNo| nodes.iter().any(|n| n.pages.freed.iter().any(|range| range.contains(page)));
     for page in (0..layout.pages()).filter(|page| !freed(page) && layout.engine_of(*page).tells_sets()) {
@@ -39,6 +39,10 @@ pub(super) fn copysets(nodes: &[Node], layout: &Layout) -> Option<String> {
         let members: Vec<_> = nodes.iter().filter_map(table).map(|table| table.members(page)).collect();
         if let Some(pair) = members.windows(2).find(|pair| pair[0] != pair[1]) {
             return Some(format!("nodes disagree on who has page {page}: {:?} and {:?}", pair[0], pair[1]));
+        }
+        let placed: Vec<_> = nodes.iter().filter_map(table).map(|table| table.placement(page)).collect();
+        if let Some(pair) = placed.windows(2).find(|pair| pair[0] != pair[1]) {
+            return Some(format!("nodes disagree on where page {page} is: {:?} and {:?}", pair[0], pair[1]));
         }
     }
     None

@@ -184,13 +184,28 @@ impl Judge {
         let ordered = this.written <= clock[this.writer] && after(&this.reads) && behind_added;
         if let Some(scoped) = &mut this.scoped {
             let behind_a_barrier = self.told[t].by_barriers[this.writer] >= this.written;
-            scoped.torn = !told || (scoped.torn && !behind_a_barrier);
+            // What a word is already makes no diff: who is told of this write alone may not see it.
+            let is_silent = value == this.value && this.written > 0;
+            scoped.torn = !told || is_silent || (scoped.torn && !behind_a_barrier);
             scoped.older.push(this.value);
             scoped.held.clone_from(&self.told[t].held);
         }
         (this.value, this.writer, this.written) = (value, t, clock[t]);
         if !ordered {
             self.race(t, word, "writes");
+        }
+    }
+
+    /// These words are given out again, by somebody behind all who used them, though under `scope` it may not have been
+    /// told of that. What they were is over for whoever is told of what they become. They are zero, or are zeroed next.
+    pub fn renewed(&mut self, words: impl Iterator<Item = usize>) {
+        for word in words {
+            let this = &mut self.words[word];
+            if let Some(scoped) = &mut this.scoped {
+                scoped.older.push(this.value);
+                scoped.torn = false;
+            }
+            (this.value, this.written) = (0, 0);
         }
     }
 
@@ -356,6 +371,23 @@ mod tests {
         assert!(judge.violations[1].contains("word 0"), "the lock itself does: {:?}", judge.violations);
         judge.read(1, 0, 3);
         assert!(judge.violations[2].contains("read 3"), "and what was never written is always wrong");
+    }
+
+    #[test]
+    fn what_memory_was_before_it_was_given_out_again_is_wrong_for_who_is_told_of_it() {
+        let flag = FlagId(3);
+        let mut judge = Judge::new(3, 1).with_scope(1, |_| true);
+        judge.wrote(0, 0, 5);
+        judge.sets(0, flag, 1);
+        judge.awaited(1, flag, 1);
+        judge.renewed(0..1);
+        judge.wrote(1, 0, 0);
+        judge.sets(1, flag, 2);
+        judge.awaited(2, flag, 2);
+        judge.read(2, 0, 0);
+        assert!(judge.violations.is_empty() && !judge.may_end_as(0, 5), "{:?}", judge.violations);
+        judge.read(2, 0, 5);
+        assert!(judge.violations[0].contains("read 5"), "{:?}", judge.violations);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::frees;
 use super::layout::Layout;
 use super::node::{Node, Open, Pages, SeenMemory};
 use super::program::Programs;
+use super::start;
 use super::thread::{Phase, Thread, Turn};
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
 use crate::diagram;
@@ -15,6 +16,7 @@ use crate::schedule::{LOOKS_LATE, Scheduled, Waits};
 use crate::tuning;
 use comem_protocol::auth::Sealer;
 use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::multicast::history::History;
 use comem_protocol::coherence::pages::multicast::serve::repair_wait;
 use comem_protocol::coherence::pages::node::fault::Fetching;
 use comem_protocol::coherence::pages::node::refetch::{Next, Refetch};
@@ -69,6 +71,10 @@ pub struct Outcome {
     pub told_read: Vec<(u64, u64)>,
     /// Copysets that nodes left.
     pub left: u64,
+    /// Bases that nodes fetched.
+    pub bases: u64,
+    /// Units that got another manager, and units whose diffs began to go to theirs alone.
+    pub placed: (u64, u64),
     /// Diffs that came before they were asked for, and those of them that were used.
     pub indirect: (u64, u64),
     /// Bytes of such diffs that all nodes keep at the end.
@@ -81,6 +87,8 @@ pub struct Outcome {
     pub choices: Vec<u64>,
     /// What each thread loaded, of a program that is not judged: the word and its value.
     pub loads: Vec<Vec<(usize, u64)>>,
+    /// What the nodes arrived at, where diffs are told to sets.
+    pub history: Option<History>,
     /// A line for everything that happened, when it was asked for.
     pub trace: Vec<String>,
     /// What a diagram shows, when a trace was asked for.
@@ -262,6 +270,7 @@ impl Cluster {
             self.outcome.violations.extend(self.nodes.iter().find_map(frees::remains));
             self.outcome.violations.extend(contents(&self.nodes, &self.judge, layout));
             self.outcome.violations.extend(copysets(&self.nodes, layout));
+            self.outcome.history = self.nodes.first().map(|node| start::arrived_at(node, layout));
         }
         for (read, node) in self.outcome.told_read.iter_mut().zip(&self.nodes) {
             read.1 = node.told.read;
@@ -278,6 +287,9 @@ impl Cluster {
         }
         for tally in self.nodes.iter().map(|n| n.pages.tally) {
             self.outcome.left += tally.copysets_left;
+            self.outcome.bases += tally.bases_fetched;
+            self.outcome.placed.0 += tally.managers_moved;
+            self.outcome.placed.1 += tally.pages_homed;
             self.outcome.indirect.0 += tally.diffs_indirect;
             self.outcome.indirect.1 += tally.diffs_indirect_used;
             let moved = [tally.pages_fetched, tally.diffs_made, tally.migrations];

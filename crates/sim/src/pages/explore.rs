@@ -4,9 +4,11 @@ use super::agenda::Schedule;
 use super::cluster::{self, Config, Outcome};
 use super::layout::{Layout, eager};
 use super::program::Programs;
+use super::start::identity;
 use crate::scenario::panicked;
 use crate::schedule::quiet;
 use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::coherence::pages::multicast::history::History;
 use comem_protocol::coherence::pages::page_table::PrefetchPlan;
 use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
 use comem_protocol::ids::NodeId;
@@ -86,6 +88,7 @@ impl Ways {
             posts_arrivals: false,
             told_loss_percent: 0,
             told_lies: false,
+            start: None,
         }
     }
 }
@@ -131,6 +134,22 @@ impl Case {
     pub fn told_late(&self) -> Case {
         let mut layout = Layout::clone(&self.layout);
         layout.tuning.multicast.early = false;
+        Case { layout: Arc::new(layout), ..self.clone() }
+    }
+
+    /// The same, by its next run, which starts with what this one arrived at, as a file has that.
+    #[must_use]
+    pub fn again(&self, history: &History) -> Case {
+        let read = History::decode(history.encode().as_bytes(), &identity(&self.layout)).expect("its own history");
+        let layout = Layout { start: Some(Arc::new(read)), ..Layout::clone(&self.layout) };
+        Case { layout: Arc::new(layout), ..self.clone() }
+    }
+
+    /// The same, with managers that stay and diffs that go to sets.
+    #[must_use]
+    pub fn placed_for_good(&self) -> Case {
+        let mut layout = Layout::clone(&self.layout);
+        (layout.tuning.multicast.managers_move, layout.tuning.multicast.homed) = (false, false);
         Case { layout: Arc::new(layout), ..self.clone() }
     }
 

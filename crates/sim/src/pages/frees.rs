@@ -10,11 +10,12 @@ use comem_protocol::coherence::pages::node::close::{CloseReason, close_interval}
 use comem_protocol::coherence::pages::node::evict::free;
 use comem_protocol::coherence::pages::node::kept_diffs::reuse;
 use comem_protocol::coherence::pages::region::Region;
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageMapping, PageMemory, PageNo};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageMapping, PageMemory, PageNo, PageTwins};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::wire::message::Message;
+use std::ops::Range;
 
 /// Above the values that programs store, and apart from those that waver.
 const VALUES: u64 = 1 << 42;
@@ -26,7 +27,8 @@ const BLOCKS: u64 = 10_000;
 const LOCK: LockId = LockId(9_000);
 
 /// Appends to programs that end with a barrier: each thread writes some words of the last region, one of them reads
-/// some and frees it, and all count in the first region while they hear of that, and for two barriers more.
+/// some and frees it, and all count in the first region while they hear of that, and for two barriers more. Where diffs
+/// are told to sets, a new region gets the addresses then.
 pub fn append(programs: &mut Programs, layout: &Layout, rng: &mut Rng) {
     let Some((region, _)) = layout.regions.last().filter(|_| layout.regions.len() > 1) else { return };
     let words: Vec<usize> =
@@ -34,10 +36,16 @@ pub fn append(programs: &mut Programs, layout: &Layout, rng: &mut Rng) {
     let threads: Vec<(usize, usize)> =
         (0..layout.nodes).flat_map(|n| (0..layout.threads).map(move |t| (n, t))).collect();
     let freer = rng.below(threads.len() as u64) as usize;
+    let renews = region.engine.tells_sets();
     for (who, (n, t)) in threads.iter().enumerate() {
         let program = &mut programs[*n][*t];
         for word in words.iter().skip(who).step_by(threads.len()).filter(|_| rng.below(2) == 0) {
             program.push(Op::Write(*word, VALUES + *word as u64));
+        }
+        if renews {
+            // What is told at barriers is told to sets.
+            program.push(Op::Barrier);
+            program.extend((0..4).map(|_| Op::Read(words[rng.below(words.len() as u64) as usize])));
         }
         program.push(Op::Set(FlagId(DONE + who as u64), 1));
         if who == freer {
@@ -49,6 +57,19 @@ pub fn append(programs: &mut Programs, layout: &Layout, rng: &mut Rng) {
             for _ in 0..rng.between(1, 3) {
                 let think = Op::Think(rng.below(100_000));
                 program.extend([think, Op::Lock(LOCK), Op::Read(0), Op::WriteNext(0), Op::Unlock(LOCK)]);
+            }
+            program.push(Op::Barrier);
+        }
+        if renews {
+            if *t == 0 {
+                program.push(Op::Renew(layout.regions.len() - 1));
+            }
+            program.push(Op::Barrier);
+            let of_thread = words.iter().skip(who).step_by(threads.len());
+            program.extend(of_thread.step_by(3).map(|word| Op::Write(*word, 2 * VALUES + *word as u64)));
+            for _ in 0..2 {
+                program.push(Op::Barrier);
+                program.extend((0..6).map(|_| Op::Read(words[rng.below(words.len() as u64) as usize])));
             }
             program.push(Op::Barrier);
         }
@@ -96,15 +117,41 @@ impl Pages {
         let Some(at) = self.free_blocks.iter().position(|(free, _)| *free == word) else { return false };
         let (_, stamp) = self.free_blocks.remove(at);
         let start = word / PAGE_WORDS * PAGE_BYTES + word % PAGE_WORDS * 8;
-        if let Some(stamp) = stamp {
+        let is_scoped = self.layout.engine_of((word / PAGE_WORDS) as PageNo).is_scoped();
+        if stamp.is_some() || is_scoped {
+            let stamp = stamp.unwrap_or_default();
             self.with_intervals(|pages, intervals| reuse(pages, intervals, start..start + words * 8, stamp));
         }
         true
     }
 
+    /// A region that was freed before the last two barriers is a new one, with the addresses of the old. Gives its
+    /// words; `None`: this node has not heard of the free yet.
+    pub(super) fn renew(&mut self, number: usize) -> Option<Range<usize>> {
+        let range = self.layout.regions[number].0.range();
+        if !self.freed.contains(&range) {
+            return None;
+        }
+        self.freed.retain(|freed| *freed != range);
+        self.memory.drop_twin(range.clone());
+        self.memory.discard(range.clone());
+        let (floor, born) = (self.floor, self.intervals.barrier_stamp());
+        for mut table in self.layout.clone().tables_of(self.me, number) {
+            let first = table.layout().first;
+            table.set_floor(floor);
+            table.set_birth(born);
+            if let Some(at) = self.chunks.iter().position(|chunk| chunk.layout().first == first) {
+                self.chunks[at] = table;
+                self.active.forget(at);
+            }
+        }
+        Some(range.start as usize * PAGE_WORDS..range.end as usize * PAGE_WORDS)
+    }
+
     /// A region was freed (the runtime's `drop_region`).
     pub(super) fn drop_region(&mut self, region: &Region) {
         self.freed.push(region.range());
+        self.applied |= region.engine.tells_sets();
         free(self, &region.range());
         self.memory.discard(region.range());
         self.memory.unmap(region.range());

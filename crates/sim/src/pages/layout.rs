@@ -1,11 +1,13 @@
 //! Where the memory of a run is and how it is kept.
 
+use comem_protocol::coherence::pages::multicast::history::History;
 use comem_protocol::coherence::pages::page_table::{ChunkLayout, PageTable, PrefetchPlan};
 use comem_protocol::coherence::pages::region::{Homes, Region};
 use comem_protocol::coherence::pages::{PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
-use comem_protocol::tuning::{PageTuning, Tuning};
+use comem_protocol::tuning::{MulticastTuning, PageTuning, Tuning};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Where memory is and how it is kept, the same on every node.
 #[derive(Clone, Debug)]
@@ -58,11 +60,22 @@ pub struct Layout {
     pub told_loss_percent: u64,
     /// Whether they lie unread for a while although somebody would read them, and come twice.
     pub told_lies: bool,
+    /// What an earlier run arrived at of such regions: this one starts with it.
+    pub start: Option<Arc<History>>,
+}
+
+/// The name by which another run knows a region.
+pub(super) fn name_of(number: usize) -> String {
+    format!("region {number}")
 }
 
 /// The defaults, but for what runs as short as those of the simulator would never show.
 pub(crate) fn eager() -> Tuning {
-    Tuning { pages: PageTuning { write_prefetch_after: 1, ..PageTuning::DEFAULT }, ..Tuning::DEFAULT }
+    Tuning {
+        pages: PageTuning { write_prefetch_after: 1, ..PageTuning::DEFAULT },
+        multicast: MulticastTuning { window_epochs: 2, homed_percent: 0, ..MulticastTuning::DEFAULT },
+        ..Tuning::DEFAULT
+    }
 }
 
 impl Layout {
@@ -91,6 +104,11 @@ impl Layout {
     }
 
     pub(super) fn chunks(&self, me: NodeId) -> Vec<PageTable> {
+        (0..self.regions.len()).flat_map(|number| self.tables_of(me, number)).collect()
+    }
+
+    /// The tables of one region.
+    pub(super) fn tables_of(&self, me: NodeId, number: usize) -> Vec<PageTable> {
         let pages = self.tuning.pages;
         let tuning = PageTuning {
             push: pages.push && self.pushes.is_some(),
@@ -99,19 +117,28 @@ impl Layout {
             ..pages
         };
         let mut chunks = Vec::new();
-        for (region, write_detection) in &self.regions {
-            let step = (self.chunk_pages / region.unit_pages()).max(1) * region.unit_pages();
-            for first in region.range().step_by(step as usize) {
-                let shape = ChunkLayout {
-                    first,
-                    pages: step.min(region.range().end - first),
-                    unit_pages: region.unit_pages(),
-                    first_touch: region.homes.first_touch(),
-                    write_detection: *write_detection,
-                    engine: region.engine,
-                };
-                let table = PageTable::new(me, shape, |page| region.home_of(page, self.nodes));
-                chunks.push(table.tuned(tuning).with_sets_tuned(self.tuning.multicast));
+        let (region, write_detection) = &self.regions[number];
+        let step = (self.chunk_pages / region.unit_pages()).max(1) * region.unit_pages();
+        for first in region.range().step_by(step as usize) {
+            let shape = ChunkLayout {
+                first,
+                pages: step.min(region.range().end - first),
+                unit_pages: region.unit_pages(),
+                first_touch: region.homes.first_touch(),
+                write_detection: *write_detection,
+                engine: region.engine,
+            };
+            let table = PageTable::new(me, shape, |page| region.home_of(page, self.nodes));
+            chunks.push(table.tuned(tuning).with_sets_tuned(self.tuning.multicast));
+        }
+        let name = name_of(number);
+        for (run, choice) in self.start.iter().flat_map(|history| history.choices(&name, region)) {
+            for table in &mut chunks {
+                let (first, end) = (table.layout().first, table.layout().first + table.layout().pages);
+                let part = run.start.max(first)..run.end.min(end);
+                if !part.is_empty() {
+                    table.start_with(&part, choice);
+                }
             }
         }
         chunks

@@ -13,6 +13,7 @@
 //! | [`check`] | which value every read must return |
 //! | [`scenario`] | one seed, one run, one verdict |
 //! | [`explore`] | all orders of events with few delays |
+//! | [`start`] | what a run starts with, where an earlier one has arrived at something |
 //! | [`small`] | programs small enough for that |
 
 pub mod agenda;
@@ -27,5 +28,6 @@ pub mod node;
 pub mod program;
 pub mod scenario;
 pub mod small;
+pub mod start;
 pub mod sync_objects;
 pub mod thread;

@@ -86,6 +86,8 @@ pub struct Pages {
     pub(super) needs: RequiredDiffs,
     pub(super) home_queue: HomeQueue,
     pub(super) push_buffer: PushBuffer,
+    /// What was written up to here is kept by nobody.
+    pub(super) floor: Stamp,
     /// Regions that were freed.
     pub(super) freed: Vec<Range<PageNo>>,
     /// Blocks of this node that were freed: their first words, and the stamps of the nodes that freed them.
@@ -163,6 +165,7 @@ impl Pages {
             needs: RequiredDiffs::default(),
             home_queue: HomeQueue::new(),
             push_buffer: PushBuffer::new(layout.tuning.notices),
+            floor: 0,
             freed: Vec::new(),
             free_blocks: Vec::new(),
             pushed: (0, 0),

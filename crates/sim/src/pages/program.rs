@@ -68,6 +68,9 @@ pub enum Op {
     BarrierOf(SubsetBarrierId, u32),
     /// Free the region with this place in the layout.
     Free(usize),
+    /// This node hears that the region with this place in the layout, freed some barriers ago, is a new one. No node
+    /// uses it before the next barrier.
+    Renew(usize),
     /// Free the block that begins at this word: node so-and-so owns it, and this is the end of its life with a number.
     FreeBlock(usize, usize, u64),
     /// Wait until the block that begins at this word, and has so many, is freed for the time with this number, and give
@@ -115,6 +118,8 @@ pub enum Kind {
     AllToAll,
     /// Threads take turns, and use no memory for several barriers between.
     Absent,
+    /// Few threads write words of pages again and again, and do not read them; the others read.
+    Gathered,
     /// Blocks that other nodes write and free are given out again by their owner, who has heard of neither.
     Blocks,
     /// Bounded buffers, events, and counters under semaphores.
@@ -149,6 +154,9 @@ impl Kind {
     /// Those in which pages have many writers at a time, or none for long, or are given out again.
     pub const KEPT: [Kind; 4] = [Kind::FalseSharing, Kind::AllToAll, Kind::Absent, Kind::Blocks];
 
+    /// Those that a page goes to its manager for, where diffs are told to sets.
+    pub const HOMED: [Kind; 1] = [Kind::Gathered];
+
     /// Those around releases that are neither of locks nor of flags nor of barriers: few seeds choose one.
     pub const SYNC_OBJECTS: [Kind; 6] =
         [Kind::Semaphores, Kind::Readers, Kind::Conditions, Kind::Reductions, Kind::Meetings, Kind::Relay];
@@ -171,6 +179,7 @@ impl Kind {
             Kind::FalseSharing => "false-sharing",
             Kind::AllToAll => "all-to-all",
             Kind::Absent => "absent",
+            Kind::Gathered => "gathered",
             Kind::Blocks => "blocks",
             Kind::Semaphores => "semaphores",
             Kind::Readers => "readers",
@@ -183,7 +192,7 @@ impl Kind {
 
     /// The family with this name.
     pub fn from_name(name: &str) -> Option<Kind> {
-        let others = [Kind::Wavering, Kind::Atomics].into_iter().chain(Kind::KEPT);
+        let others = [Kind::Wavering, Kind::Atomics].into_iter().chain(Kind::KEPT).chain(Kind::HOMED);
         let all = Kind::ALL.into_iter().chain(Kind::WIDE).chain(Kind::SYNC_OBJECTS).chain(others);
         all.into_iter().find(|k| k.name() == name)
     }
@@ -307,6 +316,7 @@ impl<'a> Maker<'a> {
             Kind::Chain => self.chain(phase),
             Kind::Atomics => self.atomics(phase),
             Kind::FalseSharing => self.false_sharing(),
+            Kind::Gathered => self.gathered(),
             Kind::Blocks => self.blocks(phase),
             Kind::AllToAll => self.all_to_all(),
             Kind::Absent => self.absent(),
@@ -496,6 +506,42 @@ impl<'a> Maker<'a> {
         for who in 0..count {
             let from = self.below(words.len());
             (0..words.len()).for_each(|at| self.program(who).push(Op::Read(words[(from + at) % words.len()])));
+        }
+    }
+
+    fn gathered(&mut self) {
+        let (words, count) = (self.shuffled(), self.places.len());
+        // On two nodes at least.
+        let writers: Vec<usize> = [0, count - 1, count / 2][..2 + self.below(2).min(count - 2)].to_vec();
+        let (counter, words) = (words[0], &words[1..]);
+        let lock = LockId(3);
+        let reads_itself = self.below(4) == 0;
+        for round in 0..5 {
+            for (nth, who) in writers.iter().enumerate() {
+                let own = (nth..words.len()).step_by(writers.len());
+                for at in own.filter(|at| !(at / writers.len() + round).is_multiple_of(3)) {
+                    let value = self.value();
+                    self.program(*who).push(Op::Write(words[at], value));
+                }
+            }
+            // A word that goes about with a lock among them: some diffs come with its token.
+            for who in 0..count {
+                if self.below(6) == 0 {
+                    let counts = [Op::Lock(lock), Op::Read(counter), Op::WriteNext(counter), Op::Unlock(lock)];
+                    self.program(who).extend(counts);
+                }
+            }
+            self.barrier();
+            let nodes: Vec<usize> = writers.iter().map(|who| self.places[*who].0).collect();
+            for who in (0..count).filter(|who| !writers.contains(who)) {
+                if reads_itself || !nodes.contains(&self.places[who].0) {
+                    for _ in 0..1 + self.below(4) {
+                        let word = words[self.below(words.len())];
+                        self.program(who).push(Op::Read(word));
+                    }
+                }
+            }
+            self.barrier();
         }
     }
 

@@ -4,6 +4,7 @@ use super::cluster::{self, Config, Outcome};
 use super::frees;
 use super::layout::{Layout, eager};
 use super::program::{self, Kind, Maker};
+use super::start;
 use crate::scenario::panicked;
 use crate::schedule;
 use crate::tuning;
@@ -39,6 +40,8 @@ pub struct Scenario {
     pub tunes: bool,
     /// How often, in per cent, messages to sets are lost, if not as often as the seed says.
     pub told_loss: Option<u64>,
+    /// Whether jobs under `multicast` start with choices that nobody has arrived at, whatever the seed says.
+    pub guesses: bool,
     /// Keep a line for everything that happens.
     pub trace: bool,
 }
@@ -68,6 +71,7 @@ impl Scenario {
             schedules: false,
             tunes: true,
             told_loss: None,
+            guesses: false,
             trace: false,
         }
     }
@@ -84,11 +88,13 @@ impl Scenario {
             return Kind::ALL.into_iter().chain(Kind::WIDE).collect();
         }
         let of_kept = if self.engine.keeps_diffs() { &Kind::KEPT[..] } else { &[] };
-        Kind::ALL.into_iter().chain(of_kept.iter().copied()).filter(|k| self.may_ask_for(*k)).collect()
+        let of_sets = if self.engine.tells_sets() { &Kind::HOMED[..] } else { &[] };
+        let others = of_kept.iter().chain(of_sets).copied();
+        Kind::ALL.into_iter().chain(others).filter(|k| self.may_ask_for(*k)).collect()
     }
 
     fn may_ask_for(&self, kind: Kind) -> bool {
-        self.mixed || !self.engine.is_scoped() || kind.is_scoped()
+        self.mixed || !self.engine.is_scoped() || kind.is_scoped() || kind == Kind::Blocks
     }
 
     /// The family around synchronisation objects that a seed chooses.
@@ -130,6 +136,9 @@ impl Scenario {
         }
         layout.told_loss_percent = self.told_loss.unwrap_or([0, 5, 30][(seed / 2 % 3) as usize]);
         layout.told_lies = seed / 3 % 2 == 1;
+        if self.engine.tells_sets() && (self.guesses || seed % 4 == 3) {
+            layout.start = Some(Arc::new(start::guessed(&layout, &mut Rng::new(seed ^ 0x4157))));
+        }
         if seed % 5 == 3 {
             layout.homes_max = (seed / 5 % 4) as i64;
         }
@@ -149,7 +158,7 @@ impl Scenario {
             frees::append(&mut programs, &layout, &mut Rng::new(seed ^ 0xf4ee));
         }
         let datagram_bytes = if rng.below(4) == 0 { 512 } else { 1472 };
-        let beyond_scope = self.mixed && !kind.is_scoped();
+        let beyond_scope = (self.mixed || self.engine.is_scoped()) && !kind.is_scoped();
         let (faults, trace) = (self.faults, self.trace);
         let config = Config { seed, faults, datagram_bytes, trace, schedule: None, beyond_scope, races: false };
         let mut outcome = cluster::run(&layout, programs, &config);
@@ -198,6 +207,7 @@ impl Scenario {
             posts_arrivals: rng.below(2) == 0 || self.faults.is_some(),
             told_loss_percent: 0,
             told_lies: false,
+            start: None,
         }
     }
 

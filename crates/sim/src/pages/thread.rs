@@ -208,6 +208,13 @@ impl Node {
                 self.pages.free(region, out);
                 self.ends(t)
             }
+            Op::Renew(region) => match self.pages.renew(region) {
+                Some(words) => {
+                    judge.renewed(words);
+                    self.ends(t)
+                }
+                None => Turn::Sleeps,
+            },
             Op::FreeBlock(word, owner, life) => {
                 judge.sets(self.number(t), frees::flag_of_block(word), life);
                 self.pages.free_block(word, NodeId(owner as u16), out);
@@ -216,6 +223,7 @@ impl Node {
             Op::ReuseBlock(word, words, life) => match self.pages.reuse_block(word, words) {
                 true => {
                     judge.awaited(self.number(t), frees::flag_of_block(word), life);
+                    judge.renewed(word..word + words);
                     self.ends(t)
                 }
                 false => Turn::Sleeps,

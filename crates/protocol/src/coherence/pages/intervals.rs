@@ -140,6 +140,13 @@ impl IntervalState {
         }
     }
 
+    /// A release has told up to which stamp its node had heard.
+    pub fn hear_clock(&mut self, stamp: Stamp) {
+        if Rule::ClocksFollowReleases.on() {
+            self.stamps.last = self.stamps.last.max(stamp);
+        }
+    }
+
     /// Takes note of the stamp with which an entry was told; gives it.
     fn hear_stamp(&mut self, entry: &Entry) -> Result<Stamp, WireError> {
         let stamps = entry.groups.iter().filter(|group| group.home == entry.writer).map(|group| group.serial);
@@ -161,12 +168,15 @@ impl IntervalState {
     }
 
     /// Behind what this node says at a barrier: it joins the copysets of some pages, leaves those of others, and wants
-    /// some told early. It is an entry of no interval; the pages of copysets that it joins count as held.
+    /// some told early; and how it used some. It is an entry of no interval. The pages of copysets that it joins count
+    /// as held.
     pub fn announce_members(&self, changes: &MemberChanges, out: &mut Vec<u8>) {
-        let MemberChanges { joins, leaves, early } = changes;
+        let MemberChanges { joins, leaves, early, uses } = changes;
         let runs = |runs: &[Range<PageNo>], held| runs.iter().map(|run| (run.clone(), held)).collect::<Vec<_>>();
         let members = [runs(joins, true), runs(leaves, false)].concat();
-        let groups = [(MEMBERS, members), (EARLY, runs(early, true))].into_iter().filter(|(_, runs)| !runs.is_empty());
+        let uses = uses.iter().map(|(number, of_these)| (*number, runs(of_these, true)));
+        let groups = [(MEMBERS, members), (EARLY, runs(early, true))].into_iter().chain(uses);
+        let groups = groups.filter(|(_, runs)| !runs.is_empty());
         let group = |(serial, runs): (u64, Vec<_>)| Group { home: self.at.me, serial, runs: runs.into() };
         let groups: Groups = groups.map(group).collect();
         if !groups.is_empty() {
@@ -184,6 +194,11 @@ impl IntervalState {
     /// leave that barrier.
     pub fn barrier_stamp(&self) -> Stamp {
         self.stamps.at_barrier
+    }
+
+    /// Whether a collection ends as the barrier opens whose notices have been taken in.
+    pub fn collection_ends(&self) -> bool {
+        self.stamps.collecting.is_some()
     }
 
     /// A barrier has opened: up to which stamp a collection ends now, and up to which one begins.

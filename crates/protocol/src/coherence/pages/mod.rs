@@ -306,6 +306,10 @@ pub struct Tally {
     pub diffs_repaired: u64,
     /// Copysets that this node left.
     pub copysets_left: u64,
+    /// Units whose manager this node became.
+    pub managers_moved: u64,
+    /// Pages of units that it manages and whose diffs began to go to it alone.
+    pub pages_homed: u64,
     /// By how much the diffs grew that stay here, in bytes.
     pub diffs_kept: i64,
     /// By how much the memory in use for copies grew, in pages.

@@ -49,6 +49,7 @@ mod migration;
 pub mod multicast;
 mod offers;
 mod piggyback;
+pub mod placement;
 mod premap;
 mod push;
 mod state;

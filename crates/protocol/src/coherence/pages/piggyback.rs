@@ -28,6 +28,7 @@
 //! release tells: a mark u32, epoch u32, the vector of intervals seen, runs, the runs' bytes.
 
 use super::intervals::IntervalState;
+use super::kept_diffs::clock::CLOCK_MARK;
 use super::multicast::carry::DIFFS_MARK;
 use super::serve::PageState;
 use super::wire::{put_runs, put_vector, take_runs, take_vector};
@@ -99,7 +100,7 @@ pub fn split_request(knowledge: &[u8]) -> (&[u8], Option<&[u8]>) {
 }
 
 /// What came with a token: what the release tells, and the pages that are attached if any are. What else is attached
-/// ([`carry`](super::multicast::carry)) is in neither.
+/// ([`carry`](super::multicast::carry), [`clock`](super::kept_diffs::clock)) is in neither.
 pub fn split_payload(payload: &[u8]) -> (&[u8], Option<&[u8]>) {
     let mut at = 0;
     while let Some(head) = payload.get(at..at + 4) {
@@ -107,7 +108,7 @@ pub fn split_payload(payload: &[u8]) -> (&[u8], Option<&[u8]>) {
         if word == PAGES_MARK {
             return (&payload[..at], Some(&payload[at + 4..]));
         }
-        if word == DIFFS_MARK {
+        if word == DIFFS_MARK || word == CLOCK_MARK {
             return (&payload[..at], None);
         }
         at = at.saturating_add(4 + write_notices::blob_bytes(word));

@@ -6,6 +6,7 @@
 //! one behind the other, each with its length (u32) in front, whose top bit is set where the blob is of the other log
 //! ([`WhichLog`]).
 
+use super::kept_diffs::clock;
 use super::wire::{
     Entry, Group, Groups, IN_ROWS_MAX, IN_ROWS_TOLD, Notices, is_vector, put_seen, put_vector, skip_seen, take_seen,
     take_vector, take_vector_of,
@@ -387,8 +388,9 @@ fn head(blob: &[u8]) -> Result<(u32, VectorTime), WireError> {
 }
 
 /// At a manager: adds a payload to what is stored. A blob covers every earlier one of the same teller, so of blobs of
-/// one log that cover each other the larger stays; older epochs are known to all.
+/// one log that cover each other the larger stays; older epochs are known to all. So does the later of two times.
 pub fn unite(payload: &[u8], stored: &mut Vec<u8>) {
+    let clock = [&stored[..], payload].into_iter().filter_map(|bytes| clock::heard(bytes).ok().flatten()).max();
     let mut kept: Vec<(WhichLog, u32, VectorTime, Vec<u8>)> = Vec::new();
     let before = if Rule::PostersAreUnited.on() { &stored[..] } else { &[] };
     for (which, blob) in blobs(before).chain(blobs(payload)).flatten() {
@@ -406,6 +408,7 @@ pub fn unite(payload: &[u8], stored: &mut Vec<u8>) {
         stored.put_u32(blob.len() as u32 | mark(which));
         stored.put_bytes(&blob);
     }
+    clock.into_iter().for_each(|stamp| clock::put(stored, stamp));
 }
 
 /// At a manager: appends what is stored and somebody with this knowledge lacks.
@@ -425,6 +428,7 @@ pub fn hand_out(stored: &[u8], knowledge: &Knowledge, out: &mut Vec<u8>) {
             history.encode_notices(which, blob.epoch, known, out);
         }
     }
+    clock::heard(stored).ok().flatten().into_iter().for_each(|stamp| clock::put(out, stamp));
 }
 
 /// The ranges of pages of an entry, by home.

@@ -79,6 +79,13 @@ impl Active {
         self.listed[chunk] = false;
     }
 
+    /// Another chunk has its place, of which nothing is known yet.
+    pub(in crate::pages) fn forget(&mut self, chunk: usize) {
+        self.listed[chunk] = false;
+        self.list.retain(|at| *at != chunk);
+        self.late.retain(|(_, at)| *at != chunk);
+    }
+
     /// The close has passed over these chunks of the list that it took.
     pub(super) fn give_back(&mut self, passed_over: Vec<usize>) {
         self.list.extend(passed_over);

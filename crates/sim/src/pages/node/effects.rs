@@ -212,6 +212,10 @@ impl NodeEffects for Pages {
         self.tally.diffs_kept > self.layout.diffs_kept_max
     }
 
+    fn collected(&mut self, floor: Stamp) {
+        self.floor = floor;
+    }
+
     fn must_complete(&mut self, mut asks: Vec<(NodeId, Ask)>) {
         self.to_complete.append(&mut asks);
     }

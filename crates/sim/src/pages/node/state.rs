@@ -131,6 +131,8 @@ impl NodeState for Node {
                 kept_diffs::serve::on_fetch_diffs(&mut self.pages, ticket, body, out)
             }
             (Message::FetchBase { body }, Some(ticket)) => {
+                // Diffs that were told to this node as the manager may lie unread.
+                self.read_told(None, out);
                 kept_diffs::serve::on_fetch_base(&mut self.pages, ticket, body, out)
             }
             (Message::KeptDiffs { body }, _) => {

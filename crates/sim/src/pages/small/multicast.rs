@@ -4,6 +4,7 @@ use super::kept_diffs::{figure_three, kept_cases};
 use super::{alone, word};
 use crate::pages::explore::{Case, Ways};
 use crate::pages::layout::Layout;
+use crate::pages::memory::PAGE_WORDS;
 use crate::pages::program::Op;
 use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::ids::{LockId, NodeId};
@@ -19,7 +20,13 @@ pub fn set_cases(ways: Ways) -> Vec<Case> {
 
 /// Longer ones.
 pub fn long_cases(ways: Ways) -> Vec<Case> {
-    vec![leaver_is_asked(ways), figure_three_in_rounds(ways, 3), pages_at_once(ways, 4, 3, 3)]
+    vec![
+        leaver_is_asked(ways),
+        figure_three_in_rounds(ways, 3),
+        pages_at_once(ways, 4, 3, 3),
+        manager_moves(ways, 3),
+        gathered(ways, 1, 4),
+    ]
 }
 
 /// So many nodes write words of so many pages in each round, and read each other's, all in the same order.
@@ -75,6 +82,39 @@ pub fn leaver_is_asked(ways: Ways) -> Case {
     let multicast = MulticastTuning { leave_after: 1, ..layout.tuning.multicast };
     let layout = Layout { tuning: Tuning { multicast, ..layout.tuning }, ..layout };
     Case { name: "a leaver is asked", layout: Arc::new(layout), programs: alone(programs) }
+}
+
+/// A node writes a page in each round and reads another's word, which writes and reads in every second one. Neither
+/// manages the page. Then a late node gets its first copy.
+pub fn manager_moves(ways: Ways, rounds: usize) -> Case {
+    let worker = |me: usize| {
+        let round = |n: usize| {
+            let write = (me == 0 || n % 2 == 0).then_some(Op::Write(me, (8 * n + me) as u64));
+            let read = (me == 0 || n % 2 == 0).then_some(Op::Read(1 - me));
+            write.into_iter().chain([Op::Barrier]).chain(read).chain([Op::Barrier]).collect::<Vec<Op>>()
+        };
+        (1..=rounds).flat_map(round).collect::<Vec<Op>>()
+    };
+    let barriers = [Op::Barrier].repeat(2 * rounds);
+    let late = [&barriers[..], &[Op::Read(0), Op::Read(1)]].concat();
+    let programs = alone(vec![worker(0), worker(1), barriers, late]);
+    Case { name: "manager moves", layout: Arc::new(ways.layout(4, 1, 1, Homes::On(NodeId(2)))), programs }
+}
+
+/// Two nodes write their halves of a page in each round, and so many others read a word of each.
+pub fn gathered(ways: Ways, readers: usize, rounds: usize) -> Case {
+    let round_of = |me: usize, n: usize| match me {
+        0 | 1 => {
+            let half = me * PAGE_WORDS / 2..(me + 1) * PAGE_WORDS / 2;
+            let writes = half.map(|at| Op::Write(at, (1_000 * n + at) as u64));
+            writes.chain([Op::Barrier, Op::Barrier]).collect::<Vec<Op>>()
+        }
+        _ => vec![Op::Barrier, Op::Read(0), Op::Read(PAGE_WORDS - 1), Op::Barrier],
+    };
+    let program = |me: usize| (1..=rounds).flat_map(|n| round_of(me, n)).collect::<Vec<Op>>();
+    let programs = alone((0..2 + readers).map(program).collect());
+    let layout = Arc::new(ways.layout(2 + readers, 1, 1, Homes::On(NodeId(0))));
+    Case { name: "gathered", layout, programs }
 }
 
 /// A counter under a lock goes about among so many nodes, so many times in all.

@@ -10,6 +10,7 @@
 //! | [`runs`] | bytes with the stamps of their writes: the stamps of a copy, and the diffs that a writer keeps |
 //! | [`unit`] | what a node knows of one unit: what it needs, what its copy has |
 //! | [`wire`] | the bodies of the messages |
+//! | [`clock`] | up to which stamp a node has heard, behind what it releases |
 //! | [`serve`] | what a node does with these messages |
 //! | [`page_table::kept_diffs`](super::page_table) | the transitions of units, with memory |
 //! | [`node::kept_diffs`](super::node::kept_diffs) | what notices and barriers do with all page tables |
@@ -62,6 +63,7 @@
 //! recent users ask for all that their copies lack; other copies end. At the next barrier all have done so, and every
 //! node drops what it kept up to *b*. Whoever needs such a unit later gets a base.
 
+pub mod clock;
 pub mod runs;
 pub mod serve;
 #[cfg(test)]

@@ -96,24 +96,27 @@ pub fn on_fetch_base(
     let (epoch, pages) =
         take_base_asks(body).map_err(|_| Misbehaved("asked for bases in a way that makes no sense"))?;
     match state.home_queue(|queue| queue.take_bases(ticket, epoch, pages)) {
-        Some(pages) => tell_bases(state, ticket, pages, out),
+        Some(pages) => {
+            let is_late = epoch != state.home_queue(|queue| queue.epoch());
+            tell_bases(state, ticket, (pages, is_late), out)
+        }
         None => Ok(()),
     }
 }
 
-/// Answers a request for bases.
+/// Answers a request for bases, which may be of an earlier epoch than this node's.
 ///
 /// # Errors
 /// When no correct node would have asked so.
 pub(in crate::coherence::pages) fn tell_bases(
     state: &mut impl PageState,
     ticket: Ticket,
-    pages: Vec<PageNo>,
+    (pages, is_late): (Vec<PageNo>, bool),
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
     let (closed, mut reply) = (state.closed_stamp(), Vec::new());
     for page in pages {
-        match table_of(state, page, out, |table, cx| table.tell_base(cx, page, closed, &mut reply)) {
+        match table_of(state, page, out, |table, cx| table.tell_base(cx, page, (closed, is_late), &mut reply)) {
             Some(told) => told?,
             None if state.is_freed(page) => put_freed(&mut reply, page),
             None => return Err(Misbehaved("asked for bases of pages that no region has")),
@@ -149,7 +152,9 @@ pub fn on_kept_diffs(
             Told::Diffs(diffs) => {
                 check(state, *page, out, |table, _| table.check_answer(*page, diffs.end().into(), false))?
             }
-            Told::Collected => check(state, *page, out, |table, me| table.check_collected(me, *page))?,
+            Told::Collected(dropped) => {
+                check(state, *page, out, |table, me| table.check_collected(me, from, *page, *dropped))?
+            }
             Told::Freed => check(state, *page, out, |table, _| table.check_answer(*page, 0, false))?,
         }
     }
@@ -158,8 +163,8 @@ pub fn on_kept_diffs(
             Told::Diffs(diffs) => {
                 state.listed_chunk((page, Listing::Mapped), out, |table, cx| table.take_diffs(cx, from, page, &diffs));
             }
-            Told::Collected => {
-                state.page_table(page, out, |table, cx| table.take_collected(cx, from, page));
+            Told::Collected(dropped) => {
+                state.page_table(page, out, |table, cx| table.take_collected(cx, from, page, dropped));
             }
             Told::Freed => freed(state, page, out),
         }

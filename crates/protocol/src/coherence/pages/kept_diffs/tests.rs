@@ -207,7 +207,7 @@ fn reply() -> (Vec<u8>, Vec<u8>) {
         Some((*run, of_run))
     });
     put_diffs(&mut diffs, 7, 301, parts);
-    put_collected(&mut diffs, 8);
+    put_collected(&mut diffs, 8, 6);
     put_freed(&mut diffs, 9);
     let mut bases = Vec::new();
     put_base(&mut bases, 7, 4, (&[(NodeId(1), 9)].into_iter().collect(), &StampMap::of(runs)), Some(3));
@@ -230,7 +230,7 @@ fn messages_survive_the_wire() {
     let units = take_told(&diffs).unwrap();
     let Told::Diffs(first) = &units[0].1 else { panic!("{units:?}") };
     assert_eq!((first.through, first.bytes), (301, &told(&changes(&mut Rng::new(9)), 300).1[..]));
-    assert_eq!(units[1..], [(8, Told::Collected), (9, Told::Freed)]);
+    assert_eq!(units[1..], [(8, Told::Collected(6)), (9, Told::Freed)]);
     let units = take_bases(&bases).unwrap();
     let Base::Copy(first) = &units[0].1 else { panic!("{units:?}") };
     assert_eq!((first.floor, &first.had[..], first.bytes), (4, &[(NodeId(1), 9)][..], Some(&b"abc"[..])));

@@ -44,7 +44,8 @@ pub struct KeptUnit {
     pub due: Versions,
     /// Writers have dropped what was written here: only the manager, or who has a copy, has it.
     pub collected: bool,
-    /// Who was asked, up to which of its intervals, and has not answered.
+    /// Who was asked, up to which of its intervals, and has not answered. Where a base is awaited: its manager, and the
+    /// last stamp.
     pub awaited: Versions,
     /// It was asked for to be complete, and for no access.
     pub quiet: bool,

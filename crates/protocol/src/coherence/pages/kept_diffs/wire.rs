@@ -3,10 +3,11 @@
 //! | message | body |
 //! |---|---|
 //! | fetch diffs (request) | of each unit: first page, last stamp that the copy has, stamp that it needs |
-//! | kept diffs (reply) | of each unit: first page, kind u8 (0 diffs, 1 collected, 2 freed), and diffs if it has any |
+//! | kept diffs (reply) | of each unit: first page, kind u8 (0 diffs, 1 collected, 2 freed), and diffs or last stamp |
 //! | fetch base (request) | the asker's epoch; of each unit: first page |
 //! | base (reply) | of each unit: first page, kind u8 (0 zeros, 1 bytes, 2 freed), and unless it is freed its version |
 //!
+//! - *Last stamp*, of what was collected: nothing is kept up to it.
 //! - *Diffs*: the stamp up to which they are all; the number of runs; of each its distance from the one before, length
 //!   and stamp; then the runs' bytes.
 //! - *A version*: the floor; the number of writers, and of each node and stamp; the number of runs, and of each
@@ -112,8 +113,8 @@ const FREED: u8 = 2;
 pub enum Told<'a> {
     /// What it wrote.
     Diffs(Diffs<'a>),
-    /// It does not keep all of that any more.
-    Collected,
+    /// It does not keep any more what it wrote up to this stamp.
+    Collected(Stamp),
     /// The region was freed.
     Freed,
 }
@@ -150,10 +151,11 @@ pub fn put_diffs<'a>(
     runs.for_each(|(_, bytes)| out.put_bytes(bytes));
 }
 
-/// Appends that not all that a node asked for is kept any more.
-pub fn put_collected(out: &mut Vec<u8>, page: PageNo) {
+/// Appends that not all that a node asked for is kept any more, and up to which stamp nothing is.
+pub fn put_collected(out: &mut Vec<u8>, page: PageNo, dropped: Stamp) {
     out.put_var(page.into());
     out.put_u8(COLLECTED);
+    out.put_var(dropped);
 }
 
 /// Appends to an answer of either kind that a unit was freed.
@@ -209,7 +211,7 @@ pub fn take_told(body: &[u8]) -> Result<Vec<(PageNo, Told<'_>)>, WireError> {
                 let bytes = r.take(runs.iter().map(|run| (run.end - run.start) as usize).sum())?;
                 Told::Diffs(Diffs { through, runs, bytes })
             }
-            COLLECTED => Told::Collected,
+            COLLECTED => Told::Collected(take_stamp(&mut r)?),
             FREED => Told::Freed,
             _ => return Err(WireError::BadValue("answer of a writer")),
         };

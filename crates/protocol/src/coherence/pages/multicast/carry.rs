@@ -15,6 +15,7 @@
 use super::unit::Unasked;
 use crate::coherence::pages::PageNo;
 use crate::coherence::pages::kept_diffs::Stamp;
+use crate::coherence::pages::kept_diffs::clock::{CLOCK_BYTES, CLOCK_MARK};
 use crate::coherence::pages::kept_diffs::runs::StampRun;
 use crate::coherence::pages::kept_diffs::unit::Versions;
 use crate::coherence::pages::kept_diffs::wire::{put_runs, take_runs, take_stamp, take_versions};
@@ -59,7 +60,8 @@ pub fn carried(payload: &[u8]) -> Option<&[u8]> {
         if word == DIFFS_MARK {
             return Some(&payload[at + 4..]);
         }
-        at = at.saturating_add(4 + write_notices::blob_bytes(word));
+        let behind = if word == CLOCK_MARK { CLOCK_BYTES } else { 4 + write_notices::blob_bytes(word) };
+        at = at.saturating_add(behind);
     }
     None
 }

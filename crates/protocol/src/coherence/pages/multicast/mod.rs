@@ -10,6 +10,8 @@
 //! | [`wire`] | the bodies of the messages |
 //! | [`serve`] | what a thread sends that has faulted, and what a node does with these messages |
 //! | [`carry`] | diffs that travel with a lock's token |
+//! | [`history`] | what a job arrived at of all that, for the next run |
+//! | [`placement`] | which node manages a unit, and whether its diffs go to sets or home |
 //! | [`page_table::multicast`](super::page_table) | the transitions of units, with memory |
 //! | [`node::multicast`](super::node::multicast) | joins and leaves at barriers |
 //!
@@ -70,12 +72,29 @@
 //! lost is repaired like any tell, so nobody has to know whether every interval came. It ends when the copyset has one
 //! member.
 //!
+//! # Managers and homes
+//!
+//! At the last barrier of each window of some epochs nodes say how they used units. The one that used a unit most
+//! becomes its manager. Where few nodes write much that they do not read, diffs go to the manager alone, and whoever
+//! faults takes its copy: the unit is *homed*. Both are hints ([`placement`]), and the next run of a program may start
+//! with them ([`history`]).
+//!
+//! # Memory that is given out again
+//!
+//! A region may have the addresses of one that was freed. What was told to sets of the old one may come at any time. It
+//! has no later stamp than a barrier between the two, and the new one ignores it
+//! ([`Rule::RegionsBeginAnew`](crate::rules::Rule)).
+//!
 //! # Data with the grant
 //!
 //! A lock's token carries what its giver's copy has of the pages that it tells of, as far as it was written since the
 //! last barrier. A counter that wanders with its lock causes no request.
 
 pub mod carry;
+pub mod history;
+#[cfg(test)]
+mod history_tests;
+pub mod placement;
 pub mod serve;
 #[cfg(test)]
 mod tests;

@@ -103,7 +103,7 @@ pub fn on_asked(
         Some(checked) => checked?,
         None if is_asked && state.is_freed(ask.page) => {
             let mut reply = Vec::new();
-            put_told_freed(&mut reply, ask.page);
+            put_told_freed(&mut reply, ask.page, by.closed);
             tell(std::iter::once(from).collect(), &reply, out);
             return Ok(());
         }
@@ -145,13 +145,19 @@ pub fn on_told(state: &mut impl PageState, from: NodeId, body: &[u8], out: &mut 
                 let unasked = diffs.unasked(from);
                 state.listed_chunk((page, Listing::Mapped), out, |table, cx| table.take_unasked(cx, page, unasked));
             }
-            ToldUnit::Collected => {
-                state.page_table(page, out, |table, cx| table.take_told_collected(cx, from, page));
+            ToldUnit::Collected(dropped) => {
+                state.page_table(page, out, |table, cx| table.take_told_collected(cx, from, page, dropped));
             }
-            ToldUnit::TooLong => {
-                state.page_table(page, out, |table, cx| table.take_too_long(cx, from, page));
+            ToldUnit::TooLong(closed) => {
+                state.page_table(page, out, |table, cx| table.take_too_long(cx, from, page, closed));
             }
-            ToldUnit::Freed => freed(state, page, out),
+            ToldUnit::Freed(closed) => {
+                // What was told of a region that had these addresses before is late.
+                let is_late = state.page_table(page, out, |table, _| table.was_before(closed));
+                if is_late != Some(true) {
+                    freed(state, page, out);
+                }
+            }
         }
     }
     Ok(())

@@ -53,12 +53,12 @@ fn what_is_cut_short_is_refused() {
     let mut told = Vec::new();
     put_told(&mut told, 5, (0, 4), [(run(0, b"xy", 4), &b"xy"[..])].into_iter());
     assert!((1..told.len()).all(|len| take_told(&told[..len]).is_err()));
-    put_told_collected(&mut told, 6);
-    put_told_freed(&mut told, 7);
-    put_too_long(&mut told, 8);
+    put_told_collected(&mut told, 6, 3);
+    put_told_freed(&mut told, 7, 4);
+    put_too_long(&mut told, 8, 5);
     let units = take_told(&told).unwrap();
     assert!(matches!(units[0], (5, ToldUnit::Diffs(_))));
-    assert_eq!(units[1..], [(6, ToldUnit::Collected), (7, ToldUnit::Freed), (8, ToldUnit::TooLong)]);
+    assert_eq!(units[1..], [(6, ToldUnit::Collected(3)), (7, ToldUnit::Freed(4)), (8, ToldUnit::TooLong(5))]);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn large_numbers_get_no_memory() {
     told.put_var(1_000_000);
     told.extend([1, 1, 1].repeat(1_000_000));
     assert!(take_told(&told).is_err(), "they leave the largest unit");
-    assert!(take_told(&[1, 2].repeat(TOLD_UNITS_MAX + 1)).is_err());
+    assert!(take_told(&[1, 2, 0].repeat(TOLD_UNITS_MAX + 1)).is_err());
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! What a node knows of one unit whose diffs are told to sets. Memory is not touched here.
 
+use super::placement::Uses;
 use crate::coherence::node_set::NodeSet;
 use crate::coherence::pages::kept_diffs::Stamp;
 use crate::coherence::pages::kept_diffs::runs::StampRun;
 use crate::coherence::pages::kept_diffs::unit::Versions;
+use crate::coherence::pages::page_table::placement::Window;
 use crate::ids::NodeId;
+use crate::rules::Rule;
 use smallvec::SmallVec;
 
 /// Diffs that came before a fault needed them.
@@ -87,6 +90,14 @@ pub struct SetUnit {
     pub is_early: bool,
     /// The next arrival looks at it.
     pub is_listed: bool,
+    /// Diffs were made here since the last arrival.
+    pub wrote: bool,
+    /// How this node uses it.
+    pub window: Window,
+    /// How nodes used it, as the barrier says that is opening.
+    pub said: SmallVec<[(NodeId, Uses); 2]>,
+    /// Its diffs go to its manager alone.
+    pub is_homed: bool,
 }
 
 impl SetUnit {
@@ -147,17 +158,32 @@ impl SetUnit {
         self.heard.clear();
     }
 
-    /// The copy begins to be completed, for a thread that has faulted or not.
-    pub fn begin_round(&mut self, faulted: bool) {
+    /// A thread has faulted, and `reads` what others wrote: the node uses the unit.
+    pub fn note_fault(&mut self, reads: bool) {
+        (self.unused, self.came, self.used) = (0, false, true);
+        self.window.reads |= reads;
+    }
+
+    /// The copy begins to be completed, for a thread that has faulted or not; `reads` what others wrote.
+    pub fn begin_round(&mut self, faulted: bool, reads: bool) {
         self.round = self.round.wrapping_add(1);
         self.certain.clear();
         if faulted {
-            (self.unused, self.came, self.used) = (0, false, true);
+            self.note_fault(reads);
         }
     }
 
     /// The copy is complete.
     pub fn is_complete(&mut self) {
         self.is_direct = false;
+    }
+
+    /// The manager's copy takes the place of this one, and may have less: what writers have told this node they will
+    /// not tell it again.
+    pub fn begin_base(&mut self) {
+        self.is_direct |= Rule::IncompleteBasesAskWriters.on();
+        if Rule::BasesAreNotWhole.on() {
+            self.whole_to = None;
+        }
     }
 }

@@ -4,9 +4,10 @@
 //! |---|---|
 //! | diffs asked (free, to a set) | the asked, the told; first page; writers; own u8 (0 or 1), and diffs of the asker
 //! if 1 |
-//! | diffs told (free, to a set) | of each unit: first page, kind u8, and diffs if it has any |
+//! | diffs told (free, to a set) | of each unit: first page, kind u8, and diffs or a stamp |
 //!
-//! - *Kinds*: 0 diffs, 1 collected, 2 freed, 3 too long.
+//! - *Kinds*: 0 diffs; 1 collected, and up to which stamp; 2 freed, and 3 too long, and the last stamp of the teller,
+//!   by which a late message is known.
 //! - *Writers*: their number, and of each node, last stamp that the copy has, stamp that it needs.
 //! - *A set*: the number of members, then each as its distance from the one before.
 //! - *Diffs*: the stamp after which they are all, the stamp up to which they are; the number of runs; of each its
@@ -187,12 +188,12 @@ const TOO_LONG: u8 = 3;
 pub enum ToldUnit<'a> {
     /// What it wrote.
     Diffs(ToldDiffs<'a>),
-    /// It does not keep all of that any more.
-    Collected,
-    /// The region was freed.
-    Freed,
-    /// It is too long for a datagram: whoever needs it asks point to point.
-    TooLong,
+    /// It does not keep any more what it wrote up to this stamp.
+    Collected(Stamp),
+    /// The region was freed, said the teller behind its interval with this stamp.
+    Freed(Stamp),
+    /// It is too long for a datagram, behind the interval with this stamp: whoever needs it asks point to point.
+    TooLong(Stamp),
 }
 
 /// Appends what a writer wrote to a unit.
@@ -207,24 +208,25 @@ pub fn put_told<'a>(
     put_told_diffs(out, stamps, runs);
 }
 
-fn put_bare(out: &mut Vec<u8>, page: PageNo, kind: u8) {
+fn put_bare(out: &mut Vec<u8>, page: PageNo, kind: u8, stamp: Stamp) {
     out.put_var(page.into());
     out.put_u8(kind);
+    out.put_var(stamp);
 }
 
-/// Appends that not all that a node asked for is kept any more.
-pub fn put_told_collected(out: &mut Vec<u8>, page: PageNo) {
-    put_bare(out, page, COLLECTED);
+/// Appends that not all that a node asked for is kept any more, and up to which stamp nothing is.
+pub fn put_told_collected(out: &mut Vec<u8>, page: PageNo, dropped: Stamp) {
+    put_bare(out, page, COLLECTED, dropped);
 }
 
-/// Appends that a unit was freed.
-pub fn put_told_freed(out: &mut Vec<u8>, page: PageNo) {
-    put_bare(out, page, FREED);
+/// Appends that a unit was freed, behind this node's interval with a stamp.
+pub fn put_told_freed(out: &mut Vec<u8>, page: PageNo, closed: Stamp) {
+    put_bare(out, page, FREED, closed);
 }
 
-/// Appends that what a writer wrote to a unit is too long for a datagram.
-pub fn put_too_long(out: &mut Vec<u8>, page: PageNo) {
-    put_bare(out, page, TOO_LONG);
+/// Appends that what a writer wrote to a unit, up to its interval with a stamp, is too long for a datagram.
+pub fn put_too_long(out: &mut Vec<u8>, page: PageNo, closed: Stamp) {
+    put_bare(out, page, TOO_LONG, closed);
 }
 
 /// Reads what a writer tells.
@@ -240,9 +242,9 @@ pub fn take_told(body: &[u8]) -> Result<Vec<(PageNo, ToldUnit<'_>)>, WireError> 
         let page = r.var32()?;
         let of_unit = match r.u8()? {
             DIFFS => ToldUnit::Diffs(take_told_diffs(&mut r)?),
-            COLLECTED => ToldUnit::Collected,
-            FREED => ToldUnit::Freed,
-            TOO_LONG => ToldUnit::TooLong,
+            COLLECTED => ToldUnit::Collected(take_stamp(&mut r)?),
+            FREED => ToldUnit::Freed(take_stamp(&mut r)?),
+            TOO_LONG => ToldUnit::TooLong(take_stamp(&mut r)?),
             _ => return Err(WireError::BadValue("what a writer tells")),
         };
         told.push((page, of_unit));

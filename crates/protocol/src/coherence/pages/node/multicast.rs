@@ -6,11 +6,13 @@ use crate::coherence::node_set::NodeSet;
 use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::{EARLY, IntervalState, MEMBERS};
 use crate::coherence::pages::multicast::carry;
+use crate::coherence::pages::multicast::placement::Uses;
 use crate::coherence::pages::page_table::multicast::{EarlyTells, MemberChanges};
 use crate::coherence::pages::serve::{Listing, PageState};
 use crate::coherence::pages::wire::Entry;
 use crate::ids::NodeId;
 use crate::outbox::Audience;
+use crate::rules::Rule;
 use crate::wire::bytes::WireError;
 use crate::wire::message::Message;
 use std::ops::Range;
@@ -23,9 +25,14 @@ pub fn say_members(node: &mut impl NodeEffects, intervals: &IntervalState, notic
     }
     let (mut changes, mut early) = (MemberChanges::default(), Vec::new());
     let closed = intervals.closed_stamp();
+    let window = node.pages().tuning().multicast.window_epochs;
+    let window_ends = intervals.epoch().wrapping_add(1).is_multiple_of(window);
     for first in node.kept_tables() {
         node.step(first, |table, cx| {
             table.change_members(cx, &mut changes);
+            if window_ends {
+                table.say_uses(&mut changes);
+            }
             table.tell_early(cx.me, closed, &mut early);
         });
     }
@@ -54,11 +61,35 @@ pub fn hear_members(node: &mut impl NodeEffects, intervals: &mut IntervalState, 
             runs.for_each(|(run, _)| note(node, run, entry.writer, joins));
         }
     }
+    hear_uses(node, intervals, &said);
     for group in said.iter().flat_map(|entry| &entry.groups).filter(|group| group.serial == EARLY) {
         for (run, _) in &group.runs {
             each_part(node, run, |node, part| {
                 node.step(part.start, |table, _| table.note_early(part));
             });
+        }
+    }
+}
+
+/// How nodes used units, and where these are managed from now on. Managers stay as a collection ends: they alone have
+/// been made to have everything. They stay, too, where threads of a node go on beside the barrier, which may have asked
+/// one for a base.
+fn hear_uses<E: NodeEffects>(node: &mut E, intervals: &IntervalState, said: &[Entry]) {
+    let mut is_said = false;
+    for (entry, group) in said.iter().flat_map(|entry| entry.groups.iter().map(move |group| (entry, group))) {
+        let Some(uses) = Uses::of_number(group.serial) else { continue };
+        is_said = true;
+        for (run, _) in &group.runs {
+            each_part(node, run, |node, part| {
+                node.step(part.start, |table, _| table.note_uses(part, entry.writer, uses));
+            });
+        }
+    }
+    if is_said {
+        let ends = intervals.collection_ends() && Rule::ManagersStayAsDiffsAreDropped.on();
+        let managers_stay = ends || intervals.homes_stay();
+        for first in node.kept_tables() {
+            node.step(first, |table, cx| table.decide_placement(cx, managers_stay));
         }
     }
 }

@@ -8,6 +8,7 @@ use super::multicast::{attach_diffs, hear_members, note_whole, say_members, take
 use super::{Failure, NodeEffects, each_table};
 use crate::coherence::pages::PageNo;
 use crate::coherence::pages::intervals::IntervalState;
+use crate::coherence::pages::kept_diffs::clock;
 use crate::coherence::pages::multicast::carry;
 use crate::coherence::pages::piggyback;
 use crate::coherence::pages::serve::{self, Listing, PageState};
@@ -32,9 +33,12 @@ pub fn release(
     }
     let ((seen, wishes), at) = (piggyback::split_request(knowledge), out.len());
     intervals.encode_notices((scope, released), seen, out);
-    if intervals.carries_diffs() && matches!(scope, Scope::Lock(_)) && node.has_room_to_carry(out.len()) {
+    if intervals.carries_diffs() {
         let told = out[at..].to_vec();
-        attach_diffs(node, intervals, &told, out);
+        clock::put(out, intervals.last_stamp());
+        if matches!(scope, Scope::Lock(_)) && node.has_room_to_carry(out.len()) {
+            attach_diffs(node, intervals, &told, out);
+        }
     }
     if let Some(wishes) = wishes.filter(|_| node.has_room_to_carry(out.len())) {
         let (me, told) = (node.me(), out[at..].to_vec());
@@ -52,6 +56,10 @@ pub fn acquire(node: &mut impl NodeEffects, intervals: &mut IntervalState, scope
         Ok(entries) => entries,
         Err(error) => return node.fails(Failure::Release(error)),
     };
+    match clock::heard(payload) {
+        Ok(stamp) => intervals.hear_clock(stamp.unwrap_or_default()),
+        Err(error) => return node.fails(Failure::Release(error)),
+    }
     node.pages().push_buffer(|stash| {
         let groups = entries.iter().flat_map(|entry| &entry.groups);
         groups.flat_map(|group| &group.runs).for_each(|(run, _)| stash.void(run));

@@ -5,11 +5,11 @@ use super::units::Units;
 use super::{Access, DiffSink, Fault, PageTable};
 use crate::coherence::Misbehaved;
 use crate::coherence::pages::kept_diffs::runs::{Changes, StampMap, StampRun, stamped};
-use crate::coherence::pages::kept_diffs::unit::{KeptUnit, raise_version};
+use crate::coherence::pages::kept_diffs::unit::{KeptUnit, raise_version, version_of};
 use crate::coherence::pages::kept_diffs::wire::{
     BaseCopy, DiffAsk, Diffs, put_base, put_collected, put_diffs, put_freed,
 };
-use crate::coherence::pages::kept_diffs::{Ask, Stamp, Wants};
+use crate::coherence::pages::kept_diffs::{Ask, STAMP_MAX, Stamp, Wants};
 use crate::coherence::pages::{Context, PAGE_BYTES, PageMemory, PageNo};
 use crate::ids::NodeId;
 use crate::rules::Rule;
@@ -22,6 +22,8 @@ pub(super) struct KeptUnits {
     pub(super) units: Vec<Option<Box<KeptUnit>>>,
     /// Every copy has all that was written up to here.
     pub(super) floor: Stamp,
+    /// Diffs up to here are of a region that had these addresses before.
+    pub(super) born: Stamp,
     changes: Changes,
     /// The region is being freed: nobody will ask for a copy any more.
     ends: bool,
@@ -50,6 +52,21 @@ impl PageTable {
         self.kept.iter_mut().for_each(|kept| kept.floor = floor);
     }
 
+    /// Another region had these addresses before and was freed: what was written up to this stamp is about that. It is
+    /// the stamp of a barrier after all nodes have heard of the free, and before one uses the new region
+    /// ([`IntervalState::barrier_stamp`](crate::coherence::pages::intervals::IntervalState::barrier_stamp)). What is
+    /// told to sets may come at any time, since nobody acknowledges it.
+    pub fn set_birth(&mut self, stamp: Stamp) {
+        if Rule::RegionsBeginAnew.on() {
+            self.kept.iter_mut().for_each(|kept| kept.born = stamp);
+        }
+    }
+
+    /// Whether what was said at this stamp is about the region that had these addresses before.
+    pub fn was_before(&self, stamp: Stamp) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.born > 0 && stamp <= kept.born)
+    }
+
     /// Whom notices name as the home of a unit.
     pub(super) fn noticed_home(&self, me: NodeId, unit: usize) -> NodeId {
         if self.kept.is_some() { me } else { self.units[unit].home }
@@ -71,7 +88,7 @@ impl PageTable {
         for unit in self.units.within(pages) {
             let fetching = self.units[unit].is_fetching();
             if let Some(kept) = &mut self.kept
-                && stamp > kept.floor
+                && stamp > kept.floor.max(kept.born)
                 && (!fetching || Rule::NoticesVoidAsks.on())
             {
                 raise_version(&mut kept.unit(unit).needed, writer, stamp);
@@ -102,7 +119,9 @@ impl PageTable {
         let (floor, this) = (kept.floor, kept.unit(unit));
         this.awaited.clear();
         if !this.has_copy && this.is_written() && manager != cx.me && !zeros {
-            this.awaited.push((manager, 0));
+            this.awaited.push((manager, STAMP_MAX));
+            this.sets.note_fault(access == Access::Read);
+            self.list_for_arrival(unit);
             return vec![(manager, ask(Wants::Base))];
         }
         if !this.has_copy {
@@ -228,25 +247,42 @@ impl PageTable {
         }
     }
 
-    /// Whether a writer may have dropped what the copy of the unit that begins at `page` lacks.
+    /// Whether `writer` may have dropped what the copy of the unit that begins at `page` lacks, up to this stamp.
     ///
     /// # Errors
     /// When this node is the unit's manager: before diffs are dropped managers have them.
-    pub fn check_collected(&self, me: NodeId, page: PageNo) -> Result<(), Misbehaved> {
+    pub fn check_collected(&self, me: NodeId, writer: NodeId, page: PageNo, dropped: Stamp) -> Result<(), Misbehaved> {
         self.check_answer(page, 0, false)?;
-        match !self.freed && self.units[self.units.index(page)].home == me {
+        let unit = self.units.index(page);
+        let manages = !self.freed && self.units[unit].home == me;
+        match manages && self.awaits(unit, writer) && self.lacks(unit, writer, dropped) {
             true => Err(Misbehaved("has dropped diffs that the manager of their page lacks")),
             false => Ok(()),
         }
     }
 
-    /// A writer does not keep any more what the copy of this unit lacks: the copy is of no use. That was checked.
-    pub fn take_collected(&mut self, cx: &mut Context<'_>, from: NodeId, page: PageNo) {
+    /// Whether a thread waits for what a node is to say of a unit.
+    fn awaits(&self, unit: usize, node: NodeId) -> bool {
+        let of = self.kept.as_ref().and_then(|kept| kept.units[unit].as_deref());
+        self.units[unit].is_fetching() && of.is_some_and(|of| of.awaited.iter().any(|(awaited, _)| *awaited == node))
+    }
+
+    /// Whether the copy of a unit has not all that a writer has written up to this stamp. What says so may be late, and
+    /// about a copy of before.
+    fn lacks(&self, unit: usize, writer: NodeId, stamp: Stamp) -> bool {
+        let Some(kept) = &self.kept else { return false };
+        kept.units[unit].as_deref().is_some_and(|of| version_of(&of.had, writer).max(kept.floor) < stamp)
+    }
+
+    /// A writer does not keep any more what the copy of this unit lacks, up to this stamp: the copy is of no use. That
+    /// was checked.
+    pub fn take_collected(&mut self, cx: &mut Context<'_>, from: NodeId, page: PageNo, dropped: Stamp) {
         let unit = self.units.index(page);
         if self.freed {
             return self.on_freed(cx, &self.units.pages_of(unit));
         }
-        if !self.is_awaited(unit, from, Stamp::MAX) {
+        let is_late = !self.lacks(unit, from, dropped) || self.units[unit].home == cx.me;
+        if is_late || !self.is_awaited(unit, from, STAMP_MAX - 1) {
             return;
         }
         if let Some(kept) = &mut self.kept {
@@ -266,11 +302,15 @@ impl PageTable {
         if !self.is_awaited(unit, from, Stamp::MAX) {
             return;
         }
+        let had_copy = self.kept.as_mut().is_some_and(|kept| kept.unit(unit).has_copy);
         // One from before the last collection may lack what nobody keeps any more. One from behind the next tells of no
         // stamps that diffs here still have.
         if self.kept.as_ref().is_some_and(|kept| base.floor == kept.floor) {
             self.install_base(cx, unit, base);
             cx.tally.bases_fetched += 1;
+            if let Some(kept) = self.kept.as_mut().filter(|_| had_copy) {
+                kept.unit(unit).sets.begin_base();
+            }
         }
         self.has_been_answered(cx, unit);
     }
@@ -311,6 +351,9 @@ impl PageTable {
         }
         let bytes = changes.bytes();
         kept.changes = changes;
+        if bytes > 0 {
+            self.count_diff(unit, bytes);
+        }
         bytes
     }
 
@@ -345,7 +388,7 @@ impl PageTable {
             return Ok(());
         }
         match self.kept_unit(ask.page) {
-            Some(this) if this.dropped > ask.since => put_collected(out, ask.page),
+            Some(this) if this.dropped > ask.since => put_collected(out, ask.page, this.dropped),
             Some(this) => put_diffs(out, ask.page, closed, this.own.after(ask.since)),
             None => put_diffs(out, ask.page, closed, std::iter::empty()),
         }
@@ -357,7 +400,9 @@ impl PageTable {
     }
 
     /// Appends this node's copy of a unit of which it is the manager, as what it wrote was released. All its intervals
-    /// up to `closed` are in.
+    /// up to `closed` are in. A request of an earlier epoch, to which nobody waits for the answer any more, may come to
+    /// a node that was the manager then (`is_late`). Any copy serves it. Without one zeros do, as long as nothing has
+    /// been collected.
     ///
     /// # Errors
     /// When no correct node would ask so.
@@ -365,20 +410,29 @@ impl PageTable {
         &mut self,
         cx: &mut Context<'_>,
         page: PageNo,
-        closed: Stamp,
+        (closed, is_late): (Stamp, bool),
         out: &mut Vec<u8>,
     ) -> Result<(), Misbehaved> {
         self.check_answer(page, 0, false)?;
         let unit = self.units.index(page);
-        if self.units[unit].home != cx.me {
+        let manages = self.units[unit].home == cx.me;
+        let may_have_managed = is_late && self.tells_sets();
+        if !manages && !may_have_managed {
             return Err(Misbehaved("asked for a base whose manager is another node"));
         }
         if self.freed {
             put_freed(out, page);
             return Ok(());
         }
+        if self.placement(page).is_homed
+            && self.units[unit].state.is_absent()
+            && self.kept_unit(page).is_some_and(|of| of.has_copy)
+        {
+            self.use_unasked(cx, unit);
+        }
         let floor = self.kept.as_ref().map_or(0, |kept| kept.floor);
         let Some(this) = self.kept_unit(page).filter(|this| this.has_copy) else {
+            let floor = if manages { floor } else { 0 };
             put_base(out, page, floor, (&Default::default(), &StampMap::default()), None);
             return Ok(());
         };

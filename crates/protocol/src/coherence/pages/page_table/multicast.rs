@@ -5,7 +5,7 @@ use super::kept_diffs::patch;
 use crate::coherence::Misbehaved;
 use crate::coherence::node_set::NodeSet;
 use crate::coherence::pages::kept_diffs::unit::{KeptUnit, raise_version, version_of};
-use crate::coherence::pages::kept_diffs::{Ask, Stamp, Wants};
+use crate::coherence::pages::kept_diffs::{Ask, STAMP_MAX, Stamp, Wants};
 use crate::coherence::pages::multicast::carry::put_unit;
 use crate::coherence::pages::multicast::serve::{Bystander, ComposedAsks};
 use crate::coherence::pages::multicast::unit::Unasked;
@@ -17,6 +17,7 @@ use crate::ids::NodeId;
 use crate::outbox::Audience;
 use crate::rules::Rule;
 use crate::tuning::MulticastTuning;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What a table keeps beside what it keeps of its units.
@@ -26,7 +27,11 @@ pub(super) struct SetTable {
     /// Units at which the next arrival at a barrier looks.
     listed: Vec<usize>,
     /// Units that are told before each arrival.
-    early: Vec<usize>,
+    pub(super) early: Vec<usize>,
+    /// Units that this node has used since the window began.
+    pub(super) used: Vec<usize>,
+    /// Units of which nodes said how they used them, at the barrier that is opening.
+    pub(super) said: Vec<usize>,
 }
 
 /// The bytes of diffs, as they go in a message: each run has a few numbers.
@@ -59,6 +64,11 @@ impl PageTable {
         unit.map_or_else(NodeSet::new, |unit| unit.sets.members.clone())
     }
 
+    /// The memory that diffs take which came unasked.
+    pub fn unasked_bytes(&self) -> usize {
+        self.kept.iter().flat_map(|kept| kept.units.iter().flatten()).map(|of| of.sets.unasked_bytes()).sum()
+    }
+
     /// Most writers that a fault asks at a time.
     pub(super) fn writers_max(&self) -> usize {
         self.sets.as_ref().map_or(usize::MAX, |sets| sets.tuning.writers_max)
@@ -83,14 +93,15 @@ impl PageTable {
         if let Some(kept) = &mut self.kept {
             let of = kept.unit(unit);
             cx.tally.diffs_indirect_used += of.sets.unasked.len() as u64;
-            of.sets.begin_round(!of.quiet);
+            let reads = self.units[unit].state.fetch().is_some_and(|fetch| !fetch.for_store);
+            of.sets.begin_round(!of.quiet, reads);
         }
         self.list_for_arrival(unit);
         self.use_unasked(cx, unit);
     }
 
     /// Stores what came unasked into a copy that no thread can see.
-    fn use_unasked(&mut self, cx: &mut Context<'_>, unit: usize) {
+    pub(super) fn use_unasked(&mut self, cx: &mut Context<'_>, unit: usize) {
         let pages = self.units.pages_of(unit);
         let Some(kept) = &mut self.kept else { return };
         let (floor, of) = (kept.floor, kept.unit(unit));
@@ -113,6 +124,7 @@ impl PageTable {
     pub fn compose_asks(&mut self, page: PageNo, by: Bystander) -> ComposedAsks {
         let mut composed = ComposedAsks::default();
         let (unit, pages) = (self.units.index(page), self.units.layout.unit_pages);
+        let manager = self.units[unit].home;
         let told_bytes_max = self.sets.as_ref().map_or(0, |sets| sets.tuning.told_bytes_max);
         let Some(kept) = self.kept.as_mut().filter(|_| !self.freed && self.units[unit].is_fetching()) else {
             return composed;
@@ -136,7 +148,20 @@ impl PageTable {
                 asked.push(AskedWriter { node: writer, since, need });
             }
         }
-        if !asked.is_empty() {
+        if of.sets.is_homed && asked.len() > 1 && manager != by.me {
+            // It has what they wrote, or most of that. The rest is asked of them point to point.
+            of.awaited.clear();
+            of.awaited.push((manager, STAMP_MAX));
+            composed.direct = vec![(manager, Ask { page, pages, wants: Wants::Base })];
+            return composed;
+        }
+        if of.sets.is_homed {
+            // Whoever else has a copy takes the manager's when it needs it.
+            for AskedWriter { node, since, need } in asked {
+                composed.direct.push((node, Ask { page, pages, wants: Wants::Diffs { since, need } }));
+                of.sets.certain.push(node);
+            }
+        } else if !asked.is_empty() {
             compose_set_ask(of, (page, pages), asked, (by, told_bytes_max), &mut composed);
         }
         composed.waits = (waits || composed.to_set.is_some()).then_some(of.sets.round);
@@ -191,7 +216,8 @@ impl PageTable {
         out: &mut Vec<u8>,
     ) -> Option<NodeSet> {
         let (unit, tuning) = (self.units.index(ask.page), self.sets.as_ref()?.tuning);
-        if self.freed {
+        // An ask for what a region wrote that had these addresses before is late.
+        if self.freed || ask.writers.iter().all(|writer| self.was_before(writer.need)) {
             return None;
         }
         if tuning.early && self.units[unit].is_fetching() {
@@ -211,7 +237,7 @@ impl PageTable {
             return None;
         }
         if of.dropped > mine.since {
-            put_told_collected(out, ask.page);
+            put_told_collected(out, ask.page, of.dropped);
             return Some(std::iter::once(from).collect());
         }
         let mut set: NodeSet = ask.asked.iter().chain(ask.told.iter()).chain([from]).collect();
@@ -219,7 +245,7 @@ impl PageTable {
         // From where all are that were told before, as far as this node still has it.
         let since = of.sets.told_since(&set).map_or(mine.since, |told| told.min(mine.since)).max(of.dropped);
         if told_bytes(of, since) > tuning.told_bytes_max {
-            put_too_long(out, ask.page);
+            put_too_long(out, ask.page, by.closed);
             return Some(set);
         }
         put_told(out, ask.page, (since, by.closed), of.own.after(since));
@@ -235,10 +261,12 @@ impl PageTable {
         if self.freed {
             return self.on_freed(cx, &pages);
         }
-        let most = self.sets.as_ref().map_or(0, |sets| sets.tuning.unasked_units_max) * pages.len() * PAGE_BYTES;
+        let tuning = self.sets.as_ref().map(|sets| sets.tuning).unwrap_or_default();
+        let is_absent = self.units[unit].state.is_absent();
+        let manages = self.units[unit].home == cx.me;
         let fetching = self.units[unit].is_fetching();
         let Some(kept) = self.kept.as_mut().filter(|_| self.sets.is_some()) else { return };
-        let (floor, of) = (kept.floor, kept.unit(unit));
+        let (floor, of) = (kept.floor.max(kept.born), kept.unit(unit));
         let is_new = |(writer, through): &(NodeId, Stamp)| {
             *writer != cx.me && *through > version_of(&of.had, *writer).max(floor)
         };
@@ -262,8 +290,14 @@ impl PageTable {
             return self.look_what_is_awaited(cx, unit);
         }
         cx.tally.diffs_indirect += 1;
-        of.sets.came |= !is_carried;
-        if of.sets.unasked_bytes() > most {
+        let keeps_for_others = of.sets.is_homed && manages;
+        if keeps_for_others && of.has_copy && is_absent {
+            return self.use_unasked(cx, unit);
+        }
+        // That others ask for the copy of a manager is use enough.
+        of.sets.came |= !is_carried && !keeps_for_others;
+        let units = tuning.unasked_units_max.max(if keeps_for_others { tuning.homed_writers_max } else { 0 });
+        if of.sets.unasked_bytes() > units * pages.len() * PAGE_BYTES {
             of.sets.drop_unasked();
         }
         self.list_for_arrival(unit);
@@ -287,18 +321,21 @@ impl PageTable {
         let fetching = self.units[unit].is_fetching() && !self.freed;
         let Some(kept) = self.kept.as_mut().filter(|_| fetching && self.sets.is_some()) else { return false };
         let of = kept.unit(unit);
-        of.has_copy && of.awaited.iter().any(|(node, _)| *node == writer)
+        of.has_copy && of.awaited.iter().any(|(node, need)| *node == writer && *need < STAMP_MAX)
     }
 
     /// A writer says to a set that it does not keep any more what the copy of this unit lacks.
-    pub fn take_told_collected(&mut self, cx: &mut Context<'_>, from: NodeId, page: PageNo) {
+    pub fn take_told_collected(&mut self, cx: &mut Context<'_>, from: NodeId, page: PageNo, dropped: Stamp) {
         if self.awaits_diffs_of(self.units.index(page), from) {
-            self.take_collected(cx, from, page);
+            self.take_collected(cx, from, page, dropped);
         }
     }
 
     /// What a writer wrote to this unit is too long for a datagram: whoever needs it asks again.
-    pub fn take_too_long(&mut self, cx: &mut Context<'_>, from: NodeId, page: PageNo) {
+    pub fn take_too_long(&mut self, cx: &mut Context<'_>, from: NodeId, page: PageNo, closed: Stamp) {
+        if self.was_before(closed) {
+            return;
+        }
         let unit = self.units.index(page);
         let Some(kept) = self.kept.as_mut().filter(|_| self.sets.is_some() && !self.freed) else { return };
         kept.unit(unit).sets.is_direct = true;
@@ -392,6 +429,13 @@ impl PageTable {
                 of.sets.unused = of.sets.unused.saturating_add(1);
             }
             let used = std::mem::take(&mut of.sets.used);
+            if std::mem::take(&mut of.sets.wrote) || used {
+                let window = &mut of.sets.window;
+                window.epochs = window.epochs.saturating_add(1);
+                if !std::mem::replace(&mut window.is_listed, true) {
+                    sets.used.push(unit);
+                }
+            }
             let is_member = of.sets.members.contains(cx.me);
             let is_of_no_use = of.sets.unused >= sets.tuning.leave_after || !of.has_copy;
             if is_member && is_of_no_use && of.sets.members.len() > 1 {
@@ -446,10 +490,10 @@ impl PageTable {
             return;
         }
         let most = sets.tuning.told_bytes_max;
-        sets.early.retain(|unit| kept.unit(*unit).sets.is_early);
+        sets.early.retain(|unit| kept.unit(*unit).sets.is_early || kept.unit(*unit).sets.is_homed);
         for unit in &sets.early {
-            let of = kept.unit(*unit);
-            let mut told = of.sets.members.clone();
+            let (of, manager) = (kept.unit(*unit), self.units[*unit].home);
+            let mut told = if of.sets.is_homed { NodeSet::from_iter([manager]) } else { of.sets.members.clone() };
             told.remove(me);
             let since = of.sets.told_since(&told).unwrap_or(0).max(of.dropped);
             let bytes = told_bytes(of, since);
@@ -480,6 +524,8 @@ pub struct MemberChanges {
     pub leaves: Vec<Range<PageNo>>,
     /// It asked for these while another did: what is written to them is to be told before each arrival.
     pub early: Vec<Range<PageNo>>,
+    /// How it used these, by the number that says it ([`Uses`](crate::coherence::pages::multicast::placement::Uses)).
+    pub uses: BTreeMap<u64, Vec<Range<PageNo>>>,
 }
 
 /// What is told to a set before an arrival.

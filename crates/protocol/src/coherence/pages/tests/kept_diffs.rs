@@ -231,7 +231,7 @@ fn no_writer_drops_what_the_manager_of_a_page_lacks() {
         kept.note(1, OTHER, 5);
         assert_eq!(kept.asks(1), [(OTHER, diffs(1, 0, 5))]);
         let mut body = Vec::new();
-        put_collected(&mut body, 1);
+        put_collected(&mut body, 1, 5);
         let refused = on_kept_diffs(&mut kept, OTHER, &body, &mut Outbox::new()).err().map(|e| e.to_string());
         assert_eq!(refused.is_some_and(|text| text.contains("the manager of their page lacks")), is_wrong);
         assert_eq!(kept.0.table.unit(1).is_fetching(), is_wrong, "nothing has happened, or a base is asked for next");

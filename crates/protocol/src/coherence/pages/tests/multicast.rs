@@ -4,9 +4,13 @@ use super::*;
 use crate::coherence::node_set::NodeSet;
 use crate::coherence::pages::home_queue::HomeQueue;
 use crate::coherence::pages::intervals::{EARLY, IntervalState, MEMBERS, RequiredDiffs};
-use crate::coherence::pages::kept_diffs::runs::StampRun;
-use crate::coherence::pages::kept_diffs::{Ask, Stamp, Wants};
+use crate::coherence::pages::kept_diffs::runs::{StampMap, StampRun};
+use crate::coherence::pages::kept_diffs::serve::on_base;
+use crate::coherence::pages::kept_diffs::wire::put_base;
+use crate::coherence::pages::kept_diffs::{Ask, INTERVAL_STAMP_MAX, STAMP_MAX, Stamp, Wants};
 use crate::coherence::pages::multicast::carry;
+use crate::coherence::pages::multicast::history::Choice;
+use crate::coherence::pages::multicast::placement::{Placement, Uses};
 use crate::coherence::pages::multicast::serve::{Asked, Bystander, on_asked, on_told, repair, repair_wait, send_asks};
 use crate::coherence::pages::multicast::unit::Unasked;
 use crate::coherence::pages::multicast::wire::*;
@@ -255,7 +259,7 @@ fn an_ask_for_freed_memory_is_told_so() {
     let mut sets = Sets::used(&[ME, OTHER]);
     let told = sets.asked(OTHER, 3, (&[ME], &[THIRD]), &[writer(ME, 0, 4)]).unwrap();
     let [(types::DIFFS_TOLD, _, to, body)] = &told[..] else { panic!("{told:?}") };
-    assert_eq!((to, take_told(body).unwrap()), (&nodes(&[OTHER]), vec![(3, ToldUnit::Freed)]));
+    assert_eq!((to, take_told(body).unwrap()), (&nodes(&[OTHER]), vec![(3, ToldUnit::Freed(100))]));
 }
 
 #[test]
@@ -264,11 +268,49 @@ fn what_is_too_long_for_a_datagram_is_asked_for_point_to_point() {
     sets.note(OTHER, 5);
     assert_eq!(sets.faults().1.to_sets, 1);
     let (mut body, mut out) = (Vec::new(), Outbox::new());
-    put_too_long(&mut body, 0);
+    put_too_long(&mut body, 0, 6);
     on_told(&mut sets, OTHER, &body, &mut out).unwrap();
     assert!(!sets.0.table.unit(0).is_fetching(), "whoever waits asks again");
     let (_, asked, _) = sets.faults();
     assert_eq!((asked.requests, asked.to_sets), (1, 0));
+}
+
+/// Another region had these addresses, and was freed. All that it was told of is no later than the barriers since then.
+#[test]
+fn what_was_told_of_a_region_that_was_freed_does_not_reach_the_one_that_has_its_addresses() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.0.step(|table, _, _| table.set_birth(50));
+    sets.told(OTHER, (0, 50), b"old").unwrap();
+    assert_eq!(sets.asked(OTHER, 0, (&[ME], &[THIRD]), &[writer(ME, 0, 50)]).unwrap(), [], "nor is it answered");
+    sets.note(OTHER, 50);
+    assert_eq!(sets.faults().0, Fault::Mapped, "nothing is missing, and nothing came");
+    assert!(sets.patches().is_empty());
+    let said = |sets: &mut Sets, put: &dyn Fn(&mut Vec<u8>)| {
+        let mut body = Vec::new();
+        put(&mut body);
+        on_told(sets, OTHER, &body, &mut Outbox::new()).unwrap();
+        sets.0.table.unit(0).is_fetching()
+    };
+    sets.note(OTHER, 60);
+    assert_eq!(sets.faults().1.requests + sets.faults().1.to_sets, 1);
+    assert!(said(&mut sets, &|body| put_told_freed(body, 0, 50)) && said(&mut sets, &|body| put_too_long(body, 0, 40)));
+    sets.told(OTHER, (0, 60), b"new").unwrap();
+    assert!(sets.is_here() && sets.patches() == ["patch 8 with [110, 101, 119] 0..1"]);
+}
+
+/// A writer drops its diffs after the copy here has them. What it says of that is late.
+#[test]
+fn a_late_word_of_what_was_collected_ends_no_copy() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.note(OTHER, 60);
+    sets.faults();
+    let mut body = Vec::new();
+    sets.0.step(|table, _, _| table.set_floor(55));
+    put_told_collected(&mut body, 0, 55);
+    on_told(&mut sets, OTHER, &body, &mut Outbox::new()).unwrap();
+    assert!(sets.0.table.unit(0).is_fetching());
+    sets.told(OTHER, (0, 60), b"new").unwrap();
+    assert!(sets.is_here());
 }
 
 #[test]
@@ -313,7 +355,13 @@ fn joins_and_leaves_ride_on_arrivals() {
     state.close([groups, Groups::new()]);
     let mut said = Vec::new();
     state.arrive(&mut said);
-    let changes = MemberChanges { joins: vec![2..4], leaves: vec![7..8, 9..12], early: vec![2..3] };
+    let uses = Uses { epochs: 3, reads: true, sixteenths: 4 };
+    let changes = MemberChanges {
+        joins: vec![2..4],
+        leaves: vec![7..8, 9..12],
+        early: vec![2..3],
+        uses: [(uses.number(), vec![5..6])].into(),
+    };
     state.announce_members(&changes, &mut said);
     let mut heard = IntervalState::new(ME, PageEngine::Multicast);
     let told = heard.open(&said, &mut RequiredDiffs::default()).unwrap();
@@ -321,9 +369,10 @@ fn joins_and_leaves_ride_on_arrivals() {
     let members = heard.take_members();
     assert_eq!(members.len(), 1);
     assert_eq!(members[0].writer, OTHER);
-    let [of_members, early] = &members[0].groups[..] else { panic!("{members:?}") };
+    let [of_members, early, of_uses] = &members[0].groups[..] else { panic!("{members:?}") };
     assert_eq!(of_members.runs[..], [(2..4, true), (7..8, false), (9..12, false)]);
     assert_eq!((of_members.serial, early.serial, &early.runs[..]), (MEMBERS, EARLY, &[(2..3, true)][..]));
+    assert_eq!((Uses::of_number(of_uses.serial), &of_uses.runs[..]), (Some(uses), &[(5..6, true)][..]));
     assert_eq!(heard.take_members(), []);
 }
 
@@ -392,4 +441,162 @@ fn a_token_carries_what_was_written_since_the_barrier_as_far_as_there_is_room() 
     let [(0, diffs)] = &units[..] else { panic!("{units:?}") };
     assert_eq!(diffs.covers[..], [(OTHER, 60), (ME, 100)]);
     assert_eq!((&diffs.runs[..], &diffs.bytes[..]), (&carried().runs[..], &[2, 2][..]), "the bytes of the twin");
+}
+
+/// How a node used page 0 in a window.
+fn uses(epochs: u8, reads: bool, sixteenths: u64) -> Uses {
+    Uses { epochs, reads, sixteenths }
+}
+
+impl Sets {
+    /// A barrier tells how nodes used page 0.
+    fn placed(&mut self, said: &[(NodeId, Uses)]) -> Placement {
+        self.0.step(|table, cx, _| {
+            said.iter().for_each(|(node, uses)| table.note_uses(&(0..1), *node, *uses));
+            table.decide_placement(cx, false);
+        });
+        self.0.table.placement(0)
+    }
+
+    /// Page 0 is written by two other nodes that do not read it, and managed by one of them.
+    fn homed() -> Sets {
+        let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+        let said = [(OTHER, uses(4, false, 64)), (THIRD, uses(3, false, 64)), (ME, uses(3, true, 0))];
+        assert_eq!(sets.placed(&said), Placement { manager: OTHER, is_homed: true });
+        sets
+    }
+}
+
+#[test]
+fn a_manager_that_moves_takes_its_copy_out_of_the_bound_and_the_old_one_counts_it() {
+    let mut sets = Sets::used(&[ME, OTHER]);
+    let held = |sets: &Sets| sets.0.tally.held;
+    let before = held(&sets);
+    assert_eq!(sets.placed(&[(OTHER, uses(2, true, 0))]).manager, OTHER);
+    assert_eq!(held(&sets) - before, 1, "it is an ordinary copy now");
+    assert_eq!(sets.placed(&[(ME, uses(2, true, 0)), (OTHER, uses(2, true, 0))]).manager, OTHER);
+    assert_eq!(sets.placed(&[(ME, uses(3, true, 0)), (OTHER, uses(2, true, 0))]).manager, ME);
+    assert_eq!((held(&sets) - before, sets.0.tally.managers_moved), (0, 1));
+    assert_eq!(sets.placed(&[]).manager, ME, "nobody said anything");
+    // Nothing moves as a collection ends, and what was said then is forgotten.
+    sets.0.step(|table, cx, _| {
+        table.note_uses(&(0..1), OTHER, uses(9, true, 0));
+        table.decide_placement(cx, true);
+        table.decide_placement(cx, false);
+    });
+    assert_eq!(sets.0.table.placement(0).manager, ME);
+}
+
+#[test]
+fn a_node_says_in_how_many_epochs_it_used_what_it_has_and_how_much_it_wrote() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    let said = |sets: &mut Sets| {
+        let mut changes = MemberChanges::default();
+        sets.0.step(|table, _, _| table.say_uses(&mut changes));
+        changes.uses.into_iter().map(|(number, runs)| (Uses::of_number(number).unwrap(), runs)).collect::<Vec<_>>()
+    };
+    sets.changes();
+    sets.note(OTHER, 5);
+    sets.faults();
+    sets.told(OTHER, (0, 5), b"x").unwrap();
+    sets.changes();
+    sets.changes();
+    assert_eq!(said(&mut sets), [(uses(2, true, 0), vec![0..1])], "it read in two of three epochs");
+    assert_eq!(said(&mut sets), [], "a window has begun");
+    assert_eq!(sets.0.fault(1, Access::Write), Fault::Mapped);
+    sets.changes();
+    assert_eq!(said(&mut sets), [(uses(1, false, 0), vec![1..2])], "a store is no read");
+}
+
+#[test]
+fn a_homed_unit_is_asked_of_its_manager_and_what_that_lacks_of_its_writers() {
+    let mut sets = Sets::homed();
+    sets.note(OTHER, 40);
+    sets.note(THIRD, 41);
+    let (_, asked, out) = sets.faults();
+    assert_eq!((asked.requests, asked.to_sets, asked.repairs), (1, 0, vec![]));
+    assert!(out.sends().iter().all(|send| send.ty == types::FETCH_BASE), "{:?}", out.sends());
+    // What a writer tells meanwhile is no answer of the manager.
+    sets.told(THIRD, (0, 41), b"three").unwrap();
+    assert!(sets.0.table.unit(0).is_fetching());
+    let mut body = Vec::new();
+    let had = [(OTHER, 40)].into_iter().collect();
+    let stamps = StampMap::of(vec![StampRun { start: 0, end: 4, stamp: 40 }]);
+    put_base(&mut body, 0, 0, (&had, &stamps), Some(PAGE_BYTES));
+    body.resize(body.len() + PAGE_BYTES, 7);
+    on_base(&mut sets, OTHER, &body, &mut Outbox::new()).unwrap();
+    assert!(!sets.0.table.unit(0).is_fetching() && !sets.is_here(), "it lacks what the third node wrote");
+    let (fault, asked, _) = sets.faults();
+    let Fault::Ask(asks) = fault else { panic!("{fault:?}") };
+    let wants = Wants::Diffs { since: 0, need: 41 };
+    assert_eq!(asks, [(THIRD, Ask { page: 0, pages: 1, wants })]);
+    assert_eq!((asked.requests, asked.to_sets), (1, 0), "it was told before, and will not be told again");
+}
+
+#[test]
+fn a_copy_that_comes_of_a_manager_is_not_whole_up_to_the_barrier() {
+    let mut sets = Sets::homed();
+    sets.0.step(|table, _, _| table.note_whole(&(0..1), 50));
+    sets.note(OTHER, 40);
+    sets.note(THIRD, 41);
+    sets.faults();
+    let mut body = Vec::new();
+    put_base(&mut body, 0, 0, (&Default::default(), &StampMap::default()), None);
+    on_base(&mut sets, OTHER, &body, &mut Outbox::new()).unwrap();
+    // A token's diffs, for copies that have all up to the barrier.
+    let mut of_token = carried();
+    of_token.covers = [(OTHER, 60)].into_iter().collect();
+    sets.0.step(|table, cx, _| table.take_unasked(cx, 0, of_token));
+    let (fault, ..) = sets.faults();
+    let Fault::Ask(asks) = fault else { panic!("{fault:?}") };
+    assert!(asks.iter().any(|(node, _)| *node == OTHER), "the base has not what it wrote: {asks:?}");
+}
+
+#[test]
+fn a_manager_that_is_told_everything_keeps_no_more_than_some_copies_of_it() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    let said = [(OTHER, uses(4, false, 64)), (THIRD, uses(3, false, 64)), (ME, uses(5, true, 0))];
+    assert_eq!(sets.placed(&said), Placement { manager: ME, is_homed: true });
+    for stamp in 1..100 {
+        sets.told(OTHER, (0, stamp), &[7; PAGE_BYTES - 8]).unwrap();
+        let kept = sets.0.table.unasked_bytes();
+        assert!(kept <= 4 * PAGE_BYTES, "{kept} bytes");
+    }
+    // A copy that nobody sees is patched at once.
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    assert!(sets.placed(&said).is_homed);
+    sets.note(THIRD, 3);
+    sets.told(OTHER, (0, 5), b"two").unwrap();
+    assert_eq!((sets.patches().len(), sets.0.table.unasked_bytes()), (1, 0));
+}
+
+#[test]
+fn the_next_run_starts_with_what_was_arrived_at() {
+    let mut sets = Sets::homed();
+    sets.0.step(|table, _, _| table.note_early(&(0..1)));
+    let choices = sets.0.table.choices();
+    let placement = Placement { manager: OTHER, is_homed: true };
+    let members = nodes(&[ME, OTHER, THIRD]);
+    assert_eq!(choices, [(0..1, Choice { placement, is_early: true, members })]);
+    let mut next = Sets::managed_by(ME, PageEngine::Multicast);
+    assert_eq!(next.0.table.choices(), [], "of units that nobody has used nothing is known");
+    next.0.step(|table, _, _| choices.iter().for_each(|(run, choice)| table.start_with(run, choice)));
+    assert_eq!(next.0.table.choices(), choices);
+}
+
+/// No number that a stamp may have overflows, and whoever tells of the last one has told all that it ever will.
+#[test]
+fn stamps_at_their_limit_are_read_and_lead_nowhere() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.note(OTHER, STAMP_MAX - 1);
+    sets.note(THIRD, STAMP_MAX);
+    sets.told(OTHER, (STAMP_MAX - 1, STAMP_MAX), b"gap").unwrap();
+    sets.told(OTHER, (0, STAMP_MAX), b"all").unwrap();
+    assert!(sets.asked(OTHER, 0, (&[ME], &[]), &[writer(ME, 0, STAMP_MAX)]).unwrap_err().contains("has not closed"));
+    sets.0.step(|table, _, _| table.set_birth(STAMP_MAX));
+    sets.told(THIRD, (0, STAMP_MAX), b"old").unwrap();
+    assert_eq!(sets.asked(OTHER, 0, (&[ME], &[]), &[writer(ME, 0, 7)]).unwrap(), [], "of a region of before");
+    let mut intervals = IntervalState::new(ME, PageEngine::Multicast);
+    intervals.hear_clock(INTERVAL_STAMP_MAX);
+    assert!(intervals.is_used_up(), "this node ends in a sentence");
 }
