@@ -7,9 +7,14 @@ use comem_protocol::coherence::direct::Entry;
 use comem_protocol::coherence::direct::remote::{Command, Request, UnitAt};
 use comem_protocol::coherence::node_set::NodeSet;
 use comem_protocol::coherence::pages::PAGE_BYTES;
+use comem_protocol::coherence::pages::kept_diffs::clock;
 use comem_protocol::coherence::pages::kept_diffs::runs::{StampMap, StampRun};
 use comem_protocol::coherence::pages::kept_diffs::wire::{
     DiffAsk, put_base, put_base_asks, put_collected, put_diff_asks, put_diffs, put_freed,
+};
+use comem_protocol::coherence::pages::multicast::carry;
+use comem_protocol::coherence::pages::multicast::wire::{
+    AskedWriter, put_set_ask, put_told, put_told_collected, put_told_diffs, put_told_freed, put_too_long,
 };
 use comem_protocol::coherence::pages::wire::{Push, RequiredDiff, put_unused};
 use comem_protocol::faults::Rng;
@@ -24,7 +29,7 @@ use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
 use comem_protocol::wire::message::{Collective, Message, SignalInterest, SyncRequest, SyncUpdate, Ticket, Want};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 44;
+const KINDS: u64 = 46;
 /// The kinds with pages that are sent unasked, and that were of no use.
 const PUSH: u64 = 25;
 const UNUSED: u64 = 26;
@@ -44,6 +49,9 @@ const FETCH_DIFFS: u64 = 40;
 const KEPT_DIFFS: u64 = 41;
 const FETCH_BASE: u64 = 42;
 const BASE: u64 = 43;
+const DIFFS_ASKED: u64 = 44;
+const DIFFS_TOLD: u64 = 45;
+const LOCK_GRANT: u64 = 14;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -102,7 +110,11 @@ impl Author {
             Members { base, bits }
         };
         let named = (members(), members());
-        let payload = vec![7; self.rng.below(700) as usize];
+        let payload = match self.rng.below(3) {
+            0 => self.set_ask(),
+            1 => self.told(),
+            _ => vec![7; self.rng.below(700) as usize],
+        };
         let mut bytes = Vec::new();
         let first = if self.rng.below(6) == 0 {
             self.old_counter()
@@ -152,6 +164,9 @@ impl Author {
             WANTS | TOKENS => self.locks(),
             REMOTE => self.operations(),
             FETCH_DIFFS..=BASE => self.kept_diffs(kind),
+            DIFFS_ASKED => self.set_ask(),
+            DIFFS_TOLD => self.told(),
+            LOCK_GRANT if self.rng.below(2) == 0 => self.carried(),
             _ => self.bytes(),
         };
         let message = self.message(kind, &bytes);
@@ -252,12 +267,12 @@ impl Author {
     fn kept_diffs(&mut self, kind: u64) -> Vec<u8> {
         let mut body = Vec::new();
         if kind == FETCH_BASE {
-            let page = self.rng.below(10) as u32;
+            let page = self.rng.below(18) as u32;
             put_base_asks(&mut body, self.rng.below(3) as u32, &[page]);
             return body;
         }
         for _ in 0..self.rng.between(1, 3) {
-            let page = self.rng.below(10) as u32;
+            let page = self.rng.below(18) as u32;
             let stamp = self.rng.below(9);
             let runs = self.runs();
             match (kind, self.rng.below(8)) {
@@ -276,6 +291,73 @@ impl Author {
                     body.resize(body.len() + bytes.unwrap_or(0), page as u8);
                 }
             }
+        }
+        body
+    }
+
+    /// Some bytes for runs.
+    fn with_bytes(runs: &[StampRun]) -> impl Iterator<Item = (StampRun, &'static [u8])> + Clone + '_ {
+        static NINES: [u8; 4096] = [9; 4096];
+        runs.iter().map(|run| (*run, &NINES[..(run.end - run.start) as usize]))
+    }
+
+    /// The stamps between which diffs are all that a writer wrote.
+    fn stamps(&mut self) -> (u64, u64) {
+        let since = self.rng.below(6);
+        (since, since + 1 + self.rng.below(9))
+    }
+
+    /// The body of an ask of a set, for a unit that may exist.
+    fn set_ask(&mut self) -> Vec<u8> {
+        let page = self.rng.below(18) as u32;
+        let nodes = NODES as u64 + u64::from(self.rng.below(9) == 0);
+        let mut node = || NodeId(self.rng.below(nodes) as u16);
+        let mut asked = NodeSet::from_iter([NodeId(0)]);
+        asked.insert(node());
+        let mut told = NodeSet::from_iter([node()]);
+        asked.iter().for_each(|node| _ = told.remove(node));
+        let writers: Vec<AskedWriter> = asked
+            .iter()
+            .map(|node| {
+                let (since, need) = self.stamps();
+                AskedWriter { node, since, need }
+            })
+            .collect();
+        let (runs, stamps, has_own) = (self.runs(), self.stamps(), self.rng.below(2) == 0);
+        let mut body = Vec::new();
+        put_set_ask(&mut body, (&asked, &told), page, &writers, has_own);
+        if has_own {
+            put_told_diffs(&mut body, stamps, Author::with_bytes(&runs));
+        }
+        body
+    }
+
+    /// The body of what a writer tells of a few units that may exist.
+    fn told(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        for _ in 0..self.rng.between(1, 3) {
+            let (page, runs, stamps) = (self.rng.below(18) as u32, self.runs(), self.stamps());
+            match self.rng.below(8) {
+                0 => put_told_collected(&mut body, page, stamps.1),
+                1 => put_told_freed(&mut body, page, stamps.1),
+                2 => put_too_long(&mut body, page, stamps.1),
+                _ => put_told(&mut body, page, stamps, Author::with_bytes(&runs)),
+            }
+        }
+        body
+    }
+
+    /// What a lock's token carries behind its notices.
+    fn carried(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        if self.rng.below(2) == 0 {
+            clock::put(&mut body, self.rng.below(9));
+        }
+        carry::begin(&mut body, self.rng.below(4));
+        for _ in 0..self.rng.between(1, 3) {
+            let (page, runs) = (self.rng.below(18) as u32, self.runs());
+            let covers = [(NodeId(self.rng.below(NODES as u64) as u16), self.rng.below(9))].into_iter().collect();
+            carry::put_unit(&mut body, page, &covers, Author::with_bytes(&runs));
         }
         body
     }
@@ -362,7 +444,7 @@ impl Author {
             11 => Message::Update { unit, offset, bytes },
             12 => Message::LockRequest { lock, knowledge: bytes },
             13 => Message::LockForward { lock, requester: self.requester(), knowledge: bytes },
-            14 => Message::LockGrant { lock, payload: few },
+            LOCK_GRANT => Message::LockGrant { lock, payload: bytes },
             15 => Message::FlagSet { flag, value, payload: few },
             16 => Message::FlagWait { flag, value, knowledge: bytes },
             17 => Message::FlagUp { flag, value, payload: few },
@@ -419,6 +501,8 @@ impl Author {
             KEPT_DIFFS => Message::KeptDiffs { body: bytes },
             FETCH_BASE => Message::FetchBase { body: bytes },
             BASE => Message::Base { body: bytes },
+            DIFFS_ASKED => Message::DiffsAsked { body: bytes },
+            DIFFS_TOLD => Message::DiffsTold { body: bytes },
             _ => Message::User { thread: self.rng.below(4) as u16, bytes },
         }
     }

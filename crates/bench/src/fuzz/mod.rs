@@ -7,12 +7,14 @@
 //! datagrams first, then damaged ones.
 
 mod author;
+mod history;
 mod sets;
 mod victim;
 mod victim_node;
 mod victim_pages;
 
 pub use author::Author;
+pub use history::check_history;
 pub use sets::check_sets;
 pub use victim::Victim;
 

@@ -12,10 +12,10 @@ use comem_protocol::node::message::{StartMessage, types as start_types};
 use comem_protocol::node::route::{Origin, dispatch};
 use comem_protocol::node::startup::{Config, Mode, Startup};
 use comem_protocol::outbox::{Outbox, Target};
-use comem_protocol::selective::{self, MESSAGE_BYTES_MAX, Refused, Taken};
+use comem_protocol::selective::{self, MESSAGE_BYTES_MAX, Refused, Role, Taken};
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::header::{MsgType, Packet};
-use comem_protocol::wire::message::{Message, Ticket};
+use comem_protocol::wire::message::{Message, Ticket, types};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -167,6 +167,10 @@ impl Victim {
             let again = self.sets.take(datagram, |_| true);
             assert_eq!(again.map(|_| ()), Err(Refused::Seen), "a datagram counts twice");
             self.seen.set_messages += 1;
+            let (from, payload) = (message.from, message.payload.to_vec());
+            let ty = if message.role == Role::Asked { types::DIFFS_ASKED } else { types::DIFFS_TOLD };
+            let from = Channel { node: from, slot: Slot::SERVICE };
+            return self.act(Origin { from, ticket: None, caller: None }, ty, &payload);
         }
         Ok(())
     }

@@ -264,7 +264,8 @@ impl NodeState for VictimNode {
         step: impl FnOnce(&mut Locks, &mut sync::Context<'_>),
     ) {
         self.steps += 1;
-        step(&mut self.locks, &mut sync::Context { me: ME, nodes: NODES, caller, payload: &mut NoPayload, out });
+        let payload = &mut self.kept_pages;
+        step(&mut self.locks, &mut sync::Context { me: ME, nodes: NODES, caller, payload, out });
     }
 
     fn flags(
