@@ -163,6 +163,10 @@ soak: workloads
 	@$(RELEASE)/comem-sim $(SOAK)
 	@$(RELEASE)/comem-sim --pages $(SOAK)
 	@$(RELEASE)/comem-sim --pages --delays 2
+	@for engine in lrc multicast; do \
+		$(RELEASE)/comem-sim --pages --engine $$engine --seeds 0..2000 && \
+		$(RELEASE)/comem-sim --pages --engine $$engine --seeds 0..2000 --messages || exit 1; \
+	done
 	@COMEM_BIN="$(RELEASE)" tests/soak.sh
 
 fuzz: tools-build
