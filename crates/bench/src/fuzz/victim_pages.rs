@@ -230,7 +230,7 @@ impl VictimPages {
     /// What nodes say at barriers of pages that are told to sets.
     fn at_barrier(&mut self, page: PageNo, number: u64, out: &mut Outbox) {
         let (pages, node) = (page..page + 1, NodeId((number / 64) as u16 % NODES as u16));
-        let uses = Uses::of_number(number * 0x9e37 | USES).unwrap_or_default();
+        let uses = Uses::of_number((number * 0x9e37) | USES).unwrap_or_default();
         self.step(page, out, |table, cx, _| {
             let (mut changes, mut early) = (MemberChanges::default(), Vec::new());
             table.change_members(cx, &mut changes);

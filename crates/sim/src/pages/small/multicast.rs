@@ -89,8 +89,9 @@ pub fn leaver_is_asked(ways: Ways) -> Case {
 pub fn manager_moves(ways: Ways, rounds: usize) -> Case {
     let worker = |me: usize| {
         let round = |n: usize| {
-            let write = (me == 0 || n % 2 == 0).then_some(Op::Write(me, (8 * n + me) as u64));
-            let read = (me == 0 || n % 2 == 0).then_some(Op::Read(1 - me));
+            let takes_part = me == 0 || n.is_multiple_of(2);
+            let write = takes_part.then_some(Op::Write(me, (8 * n + me) as u64));
+            let read = takes_part.then_some(Op::Read(1 - me));
             write.into_iter().chain([Op::Barrier]).chain(read).chain([Op::Barrier]).collect::<Vec<Op>>()
         };
         (1..=rounds).flat_map(round).collect::<Vec<Op>>()
