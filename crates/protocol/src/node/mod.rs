@@ -2,6 +2,7 @@
 //!
 //! | module | decides |
 //! |---|---|
+//! | [`rendezvous`] | how processes that somebody else has started meet by an id, and which node each is |
 //! | [`startup`] | how processes find each other, get numbers and learn each other's addresses |
 //! | [`identity`] | which processes may join, and what the others are told |
 //! | [`table`] | the address table that start-up arrives at |
@@ -13,6 +14,7 @@
 pub mod identity;
 pub mod membership;
 pub mod message;
+pub mod rendezvous;
 pub mod repeated;
 mod rng;
 pub mod route;
