@@ -9,10 +9,13 @@ mod sockets;
 mod waits;
 
 use self::heap::make_heap;
+pub(crate) use self::key::await_key;
 use self::key::{Key, authenticates, is_over_network};
 use crate::config::Config;
 use crate::control::{self, ControlReader, ControlWriter, FromNode, Job, ToNode};
 use crate::error::{Error, Result};
+use crate::guest::attendance::{Attendance, Guest};
+use crate::guest::orders::Orders;
 use crate::io::{Parts, Wire};
 use crate::keys;
 use crate::launcher_link::{LauncherLink, next_message, next_message_within};
@@ -67,9 +70,8 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 /// Both ends of the line to the launcher.
 type Launcher = (ControlReader<ToNode>, Arc<ControlWriter<FromNode>>);
 
-/// Joins or founds the job; see [`crate::start`]. With `spare` seats, a job of one node has room for as many threads as
-/// there can be.
-pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
+/// Joins or founds the job; see [`crate::start`].
+pub(crate) fn start(orders: &Orders) -> Result<Arc<Node>> {
     let started = || Error::StartedAlready;
     if STARTED.load(Ordering::Acquire) {
         return Err(started());
@@ -79,16 +81,24 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
         crate::settings::tell_of_misspelt();
     }
     // An environment that makes no sense has started nothing: once it does, the next call may.
-    let mut config = Config::from_env()?;
+    let config = Config::of_variables(&|name| orders.read(name))?;
+    let clock = Arc::new(Clock::new());
+    let guest = orders.guest(&config, &clock)?;
+    let mut config = match &guest {
+        Some(guest) => Config::of_variables(&|name| orders.read_as(Some(guest), name))?,
+        None => config,
+    };
     if STARTED.swap(true, Ordering::AcqRel) {
         return Err(started());
     }
-    if spare && config.nodes == 1 {
+    if orders.spare && config.nodes == 1 {
         config.thread_slots = THREADS_MAX;
     } else if crate::host::host().is_some() {
         config.thread_slots = config.threads.max(crate::host::CALLER_SLOTS) + crate::host::COMMON_SLOTS;
     }
-    if let Some((name, size)) = control::foreign_launcher() {
+    if guest.is_none()
+        && let Some((name, size)) = control::foreign_launcher()
+    {
         return Err(Error::Start(format!(
             "{name} started {size} tasks, and each would run alone; start them as `{name} … comem exec PROGRAM`"
         )));
@@ -96,7 +106,6 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     // As long as the process has one thread, the kernel has nobody to wait for when it asks for this; else it takes
     // some 10 ms.
     comem_memory::guard::membarrier_works();
-    let clock = Arc::new(Clock::new());
     let differences = config.tuning.differences();
     if config.verbose && !differences.is_empty() && config.node.unwrap_or_default() == NodeId(0) {
         crate::error::say(format_args!("comem: numbers that differ from their defaults: {differences}"));
@@ -104,6 +113,10 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     if let Some(note) = clock.note().filter(|_| config.verbose) {
         crate::error::say(format_args!("comem: {note}"));
     }
+    let guest = guest.filter(|guest| !guest.is_alone());
+    // Nothing has been started where the processes do not meet: the next call may find others.
+    let attendance = guest.map(|guest| attend(&guest, &mut config, &clock)).transpose();
+    let attendance = attendance.inspect_err(|_| STARTED.store(false, Ordering::Release))?;
     let program = number_of_this_program();
     let launcher = control::launcher_channel(program).map_err(no_place("cannot talk to the launcher"))?;
     let mut launcher = launcher.map(|(reader, writer)| (reader, Arc::new(writer)));
@@ -114,13 +127,29 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     } else {
         // Others may keep this node waiting.
         service::listen_for_questions();
-        Boot::new(config, clock, launcher.as_mut(), program).and_then(|boot| boot.run(launcher))
+        Boot::new(config, clock, launcher.as_mut(), program, attendance).and_then(|boot| boot.run(launcher))
     };
     match &result {
         Ok(_) => service::listen_for_questions(),
         Err(_) => keys::take_away(),
     }
     result
+}
+
+/// Meets the job's other processes, and takes this one's place among them.
+fn attend(guest: &Guest, config: &mut Config, clock: &Clock) -> Result<Attendance> {
+    let attendance = Attendance::new(guest, start_limit(config), *clock)?;
+    let placed = attendance.placed;
+    config.node = Some(placed.node);
+    config.host_nodes = placed.host_nodes.into();
+    config.host_place = Some(placed.host_place.into());
+    (config.zero, config.join, config.discover) = (None, None, false);
+    config.rendezvous = config.several_hosts().then(|| attendance.rendezvous());
+    if config.verbose {
+        let (node, nodes, here) = (placed.node, config.nodes, placed.host_nodes);
+        crate::error::say(format_args!("comem: this process is {node} of {nodes}, {here} of them on this host"));
+    }
+    Ok(attendance)
 }
 
 /// A job of one node.
@@ -196,10 +225,18 @@ struct Boot {
     launcher: Option<Arc<ControlWriter<FromNode>>>,
     /// Datagrams of start-up that came and do not carry the job's key.
     strangers: AtomicU64,
+    /// The rendezvous by which this process has its place, if it has it so.
+    attendance: RefCell<Option<Attendance>>,
 }
 
 impl Boot {
-    fn new(mut config: Config, clock: Arc<Clock>, launcher: Option<&mut Launcher>, program: u64) -> Result<Boot> {
+    fn new(
+        mut config: Config,
+        clock: Arc<Clock>,
+        launcher: Option<&mut Launcher>,
+        program: u64,
+        attendance: Option<Attendance>,
+    ) -> Result<Boot> {
         let writer = launcher.as_ref().map(|(_, writer)| writer.clone());
         if let Some(writer) = &writer {
             // Where the launcher is gone, its line says so.
@@ -207,6 +244,7 @@ impl Boot {
         }
         let job = match launcher {
             Some((reader, _)) => Some(job_of(program, reader)?),
+            None if let Some(attendance) = &attendance => Some(attendance.job()),
             None => control::exec_job().map_err(no_place("cannot read the job from comem exec"))?,
         };
         let auth = authenticates(&config, job.as_ref())?;
@@ -234,7 +272,7 @@ impl Boot {
         config.settle_engine()?;
         config.check_locks()?;
         self::multicast::check(&config, resolved.backbone)?;
-        let reach = match config.joins_elsewhere() {
+        let reach = match config.joins_elsewhere().or(config.rendezvous) {
             Some(zero) => Reach::Peer(zero),
             None if config.several_hosts() => Reach::Network,
             None => Reach::ThisHost,
@@ -296,6 +334,7 @@ impl Boot {
             free: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
             launcher: writer,
+            attendance: RefCell::new(attendance),
         })
     }
 
@@ -430,7 +469,13 @@ impl Boot {
     /// Node zero tells the launcher where it is; the others wait for the launcher to tell them.
     fn zero_address(&self, launcher: Option<&mut Launcher>) -> Result<Option<SocketAddr>> {
         let me = self.config.node.unwrap_or_default();
-        if let Ok(text) = std::env::var(control::var::ZERO) {
+        if let Some(attendance) = self.attendance.borrow_mut().as_mut() {
+            return match me {
+                NodeId(0) => attendance.tell_address(self.endpoints[0].local_addr()).map(|()| None),
+                _ => attendance.zero().map(Some),
+            };
+        }
+        if let Some(text) = &self.config.zero {
             return text.parse().map(Some).map_err(|_| Error::Start(format!("COMEM_ZERO={text} is no address")));
         }
         let Some((reader, writer)) = launcher else { return Ok(None) };
@@ -646,12 +691,18 @@ pub(crate) fn plain_datagram(
 
 /// How long nodes usually wait for one another at the start.
 fn usual_limit(config: &Config) -> Span {
+    if let Some(Some(time)) = config.start_timeout {
+        return Span(time.as_nanos() as u64);
+    }
     Span::from_ms(if config.discover { 10_000 } else { 30_000 })
 }
 
 /// How long they do so here: longer where a node may be silent for longer, and as long as it takes where nobody is
 /// taken for lost, as under a debugger.
-fn start_limit(config: &Config) -> Option<Span> {
+pub(crate) fn start_limit(config: &Config) -> Option<Span> {
+    if let Some(limit) = config.start_timeout {
+        return limit.map(|_| usual_limit(config));
+    }
     config.node_timeout.map(|timeout| usual_limit(config).max(Span(timeout.as_nanos() as u64)))
 }
 

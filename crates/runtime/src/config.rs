@@ -157,6 +157,12 @@ pub struct Config {
     pub mtu: Option<usize>,
     /// Where to record all datagrams.
     pub capture: Option<String>,
+    /// Node zero's service address, from `comem exec` or by hand.
+    pub zero: Option<String>,
+    /// How long the nodes wait for each other at the start: a time, `None` for ever; without either, the usual time.
+    pub start_timeout: Option<Option<Duration>>,
+    /// The address of the rendezvous by which the nodes have met, where that is on another host than some of them.
+    pub rendezvous: Option<IpAddr>,
 }
 
 /// An environment variable holds what it cannot hold.
@@ -456,14 +462,15 @@ impl Config {
     ///
     /// # Errors
     /// Names the variable that makes no sense.
+    #[cfg(test)]
     pub fn from_env() -> Result<Config, ConfigError> {
         Config::read(&|name| std::env::var(name).ok())
     }
 
-    /// As [`Config::from_env`], from what `env` gives for each variable.
+    /// Reads what `env` gives for each variable.
     ///
     /// # Errors
-    /// As there.
+    /// Names the variable that makes no sense.
     pub(crate) fn of_variables(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
         Config::read(env)
     }
@@ -568,6 +575,9 @@ impl Config {
             hash_seed: env("PYTHONHASHSEED").filter(|v| !v.is_empty()),
             mtu: parse("COMEM_MTU", env, number(MTUS, "an MTU in bytes"))?,
             capture: env("COMEM_CAPTURE").filter(|v| !v.is_empty()),
+            zero: env("COMEM_ZERO"),
+            start_timeout: parse("COMEM_START_TIMEOUT", env, timeout)?,
+            rendezvous: None,
         })
     }
 }
@@ -621,6 +631,7 @@ mod tests {
             ("COMEM_PORTS", "9-3", "port numbers"),
             ("COMEM_SLOW", "0.5x", "from 1x"),
             ("COMEM_NODE_TIMEOUT", "-3s", "positive"),
+            ("COMEM_START_TIMEOUT", "soon", "a time such as 10s"),
         ] {
             let error = read(&[(name, value)]).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(part), "{error}");

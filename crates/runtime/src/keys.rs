@@ -6,13 +6,15 @@
 //! | nodes of several hosts | follows from a key file that all hosts have |
 //!
 //! Node zero leaves the key in the user's runtime directory, under its address, which the others know. The key file is
-//! `COMEM_KEY_FILE`, or `~/.config/comem/key`.
+//! `COMEM_KEY_FILE`, or `~/.config/comem/key`; `COMEM_KEY` holds what it would.
 //!
 //! Every file that is read here may have been put there by somebody else, or be none at all: it is opened without
 //! waiting for a writer, and counts only if it is an ordinary file of this user's that nobody else can read.
 
 use crate::control::{key_from_hex, key_to_hex};
+use crate::error::Error;
 use crate::mutex::Mutex;
+use comem_protocol::auth::JobKey;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -21,6 +23,8 @@ use std::path::{Path, PathBuf};
 
 /// Names the key file that all hosts of a job have.
 pub const KEY_FILE_VARIABLE: &str = "COMEM_KEY_FILE";
+/// Holds the key itself, where a file cannot be had.
+pub const KEY_VARIABLE: &str = "COMEM_KEY";
 /// Least number of characters that count as a key.
 const TEXT_MIN: usize = 32;
 /// Most bytes of a key file.
@@ -70,6 +74,31 @@ pub fn read_key_file(path: &Path) -> Result<Vec<u8>, Unfit> {
         return Err(unfit(format!("holds only {} characters", text.len()), make()));
     }
     Ok(text.to_vec())
+}
+
+/// The key of what all processes of a job have: what `COMEM_KEY` holds, or the file that `COMEM_KEY_FILE` names, or
+/// with `usual` the default file. `None` where there is none.
+///
+/// # Errors
+/// The one that is named cannot be used.
+pub(crate) fn shared_key(usual: bool) -> Result<Option<[u8; 32]>, Error> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let of = |secret: &[u8]| *JobKey::new(*blake3::hash(secret).as_bytes()).derive("comem discover").as_bytes();
+    if let Some(text) = named(KEY_VARIABLE) {
+        let text = text.as_encoded_bytes().trim_ascii();
+        if text.len() < TEXT_MIN {
+            let what = format!("{KEY_VARIABLE} holds only {} characters; take {TEXT_MIN} or more", text.len());
+            return Err(Error::Start(what));
+        }
+        return Ok(Some(of(text)));
+    }
+    let default = || default_key_file().filter(|path| usual && path.exists());
+    let Some(path) = named(KEY_FILE_VARIABLE).map(PathBuf::from).or_else(default) else { return Ok(None) };
+    let why = |unfit: Unfit| {
+        let advice = if unfit.advice.is_empty() { String::new() } else { format!("; {}", unfit.advice) };
+        Error::Start(format!("the key file {} {}{advice}", path.display(), unfit.what))
+    };
+    read_key_file(&path).map(|secret| Some(of(&secret))).map_err(why)
 }
 
 fn kind_of(meta: &std::fs::Metadata) -> &'static str {

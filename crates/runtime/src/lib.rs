@@ -26,6 +26,7 @@
 //! | [`raw`] | the same without types, for other languages |
 //! | [`bind`] | cores of a node's own |
 //! | [`host`] | a language's runtime that does not end with its job |
+//! | [`guest`] | becoming a node in a process that MPI, torchrun or anything else has started |
 //! | [`control`] | how launchers talk to nodes |
 //! | [`keys`] | where a job's key comes from without a launcher |
 
@@ -41,6 +42,7 @@ pub mod control;
 mod counters;
 mod direct;
 pub mod error;
+pub mod guest;
 pub mod heap;
 pub mod host;
 #[doc(hidden)]
@@ -81,6 +83,7 @@ pub use comem_protocol::sync::rwlock::RwLockId;
 pub use comem_protocol::sync::semaphore::SemaphoreId;
 pub use comem_protocol::sync::subset_barrier::SubsetBarrierId;
 pub use error::{Error, Result};
+pub use guest::{Builder, UniqueId};
 pub use heap::{Home, PageSlice};
 pub use object::ObjectOptions;
 pub use thread::{LockGuard, ReadGuard, Thread, WriteGuard, split};
@@ -89,6 +92,7 @@ use comem_memory::pages::fault::uncancelled;
 use comem_protocol::coherence::checksum;
 use comem_protocol::ids::Slot;
 use comem_protocol::wire::message::Collective;
+use guest::orders::Orders;
 use node::Node;
 use object::Object;
 use std::cell::{Cell, RefCell};
@@ -182,7 +186,7 @@ impl Drop for Seated {
 /// # Errors
 /// When the environment makes no sense or the nodes do not come together.
 pub fn start() -> Result<Comem> {
-    begin(false)
+    begin(&Orders::of_environment(false))
 }
 
 /// As [`start`], for programs whose threads come and go: a job of one node has places for as many threads as there can
@@ -191,16 +195,16 @@ pub fn start() -> Result<Comem> {
 /// # Errors
 /// As for [`start`].
 pub fn start_with_spare_places() -> Result<Comem> {
-    begin(true)
+    begin(&Orders::of_environment(true))
 }
 
-fn begin(spare: bool) -> Result<Comem> {
+fn begin(orders: &Orders) -> Result<Comem> {
     comem_memory::pages::fault::watch_forks();
-    boot::start(spare).map(|node| {
+    boot::start(orders).map(|node| {
         let comem = Comem { node };
         comem.node.begin();
         comem.sit(Slot::thread(0));
-        if !spare && comem.node() == 0 && comem.node.config.globals == config::Globals::Share {
+        if !orders.spare && comem.node() == 0 && comem.node.config.globals == config::Globals::Share {
             error::say(format_args!("comem: --globals share does nothing here: it is for programs for PARMACS"));
         }
         comem
@@ -251,6 +255,11 @@ fn call(f: &impl Fn(&Thread), thread: &Thread) {
 }
 
 impl Comem {
+    /// Says how a job is to be joined, as far as the environment is not to: by a unique id, with settings.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
     fn sit(&self, slot: Slot) -> Rc<Thread> {
         self.node.slots[slot].take_place();
         if let Err(error) = comem_memory::pages::fault::prepare_thread() {

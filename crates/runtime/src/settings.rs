@@ -11,7 +11,7 @@ use comem_protocol::coherence::pages::choice::Reason;
 const PREFIX: &str = "COMEM_";
 
 /// The settings that the documents name, with what comes beside the command's flags.
-pub const SETTINGS: [&str; 57] = [
+pub const SETTINGS: [&str; 61] = [
     "COMEM_ALLOW",
     "COMEM_ALLOW_ENV",
     "COMEM_AUTH",
@@ -37,8 +37,10 @@ pub const SETTINGS: [&str; 57] = [
     "COMEM_HEAP",
     "COMEM_HOST",
     "COMEM_HOSTS",
+    "COMEM_ID",
     "COMEM_IFACE",
     "COMEM_JOIN",
+    "COMEM_KEY",
     "COMEM_KEY_FILE",
     "COMEM_LAUNCH",
     "COMEM_LOCKS",
@@ -59,8 +61,10 @@ pub const SETTINGS: [&str; 57] = [
     "COMEM_RENDEZVOUS",
     "COMEM_RSH",
     "COMEM_RUNTIME_DIR",
+    "COMEM_SERVICE",
     "COMEM_SLOW",
     "COMEM_STAGE",
+    "COMEM_START_TIMEOUT",
     "COMEM_STATS",
     "COMEM_THREADS",
     "COMEM_TIMEOUT",
@@ -93,6 +97,51 @@ const OTHERS: [&str; 19] = [
     "COMEM_WRITE_DETECTION",
     "COMEM_ZERO",
 ];
+
+/// The settings that concern a node and may be given by a program: `heap` for `COMEM_HEAP`, and so on.
+pub const OPTIONS: [&str; 34] = [
+    "auth",
+    "backbone",
+    "bind",
+    "cache",
+    "capture",
+    "detector",
+    "diffs",
+    "discover",
+    "engine",
+    "faults",
+    "force-engine",
+    "heap",
+    "iface",
+    "join",
+    "lock-turns",
+    "locks",
+    "migration",
+    "mtu",
+    "multicast",
+    "node-timeout",
+    "nodes",
+    "one-sided",
+    "ports",
+    "prefetch",
+    "slow",
+    "start-timeout",
+    "stats",
+    "threads",
+    "tuning",
+    "unit-bytes",
+    "unit-pages",
+    "verbose",
+    "wait",
+    "write-detection",
+];
+
+/// The environment variable of a setting of these; `None` where there is none. Words may be parted by `_` as well.
+pub fn variable_of(option: &str) -> Option<String> {
+    let option = option.replace('_', "-");
+    let known = OPTIONS.contains(&option.as_str());
+    known.then(|| format!("{PREFIX}{}", option.replace('-', "_").to_uppercase()))
+}
 
 /// The engine of pages that nodes with these variables take, and why; where the backbone is named, and as far as the
 /// launcher's part goes: the interface of another system may name another protocol. `None` where they make no sense.

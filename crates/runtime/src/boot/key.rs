@@ -3,15 +3,13 @@
 
 use super::{KEY_LOOK, SILENCE, host_name, usual_limit};
 use crate::config::Config;
-use crate::control::{self, Job};
+use crate::control::Job;
 use crate::error::{Error, Result};
 use crate::keys;
 use comem_net::Clock;
 use comem_net::select::{self, Reach};
-use comem_protocol::auth::JobKey;
 use comem_protocol::ids::NodeId;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 
 /// Whether this node's datagrams are authenticated: unless somebody has said that they are not to be.
 pub(super) fn authenticates(config: &Config, job: Option<&Job>) -> Result<bool> {
@@ -33,8 +31,7 @@ pub(super) fn is_over_network(config: &Config) -> bool {
         let chosen = config.iface.as_deref().map(|iface| select::choose(Some(iface), Reach::ThisHost));
         chosen.is_some_and(|interface| interface.is_ok_and(|interface| !interface.loopback))
     };
-    let told = std::env::var(control::var::ZERO).ok();
-    config.several_hosts() || config.join.as_deref().or(told.as_deref()).is_some_and(beyond) || by_iface()
+    config.several_hosts() || config.join.as_deref().or(config.zero.as_deref()).is_some_and(beyond) || by_iface()
 }
 
 /// The key of a job.
@@ -54,11 +51,9 @@ impl Key {
 
     /// The key of a job without a launcher.
     pub(super) fn find(config: &Config, clock: &Clock) -> Result<Key> {
-        let named = std::env::var_os(keys::KEY_FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let over_network = is_over_network(config);
-        let usual = || keys::default_key_file().filter(|path| over_network && path.exists());
-        if let Some(path) = named.or_else(usual) {
-            return shared_key(&path).map(Key::Given);
+        if let Some(key) = keys::shared_key(over_network)? {
+            return Ok(Key::Given(key));
         }
         if over_network {
             return Err(Error::Start(
@@ -77,15 +72,15 @@ impl Key {
 
 /// Where node zero is, as whoever started this node has said; `None` for node zero itself, and where nobody has.
 fn zero_by_hand(config: &Config) -> Result<Option<SocketAddr>> {
-    let told = std::env::var(control::var::ZERO).ok().filter(|_| config.node.is_some_and(|node| node != NodeId(0)));
+    let told = config.zero.as_ref().filter(|_| config.node.is_some_and(|node| node != NodeId(0)));
     let parse = |text: &String| {
         text.parse().map_err(|_| Error::Start(format!("node zero's address {text} is no address; use IP:PORT")))
     };
-    config.join.as_ref().or(told.as_ref()).map(parse).transpose()
+    config.join.as_ref().or(told).map(parse).transpose()
 }
 
 /// Waits until the node zero at an address has left the job's key. Says once whom it waits for, if that takes long.
-fn await_key(zero: SocketAddr, config: &Config, clock: &Clock) -> Result<[u8; 32]> {
+pub(crate) fn await_key(zero: SocketAddr, config: &Config, clock: &Clock) -> Result<[u8; 32]> {
     let start = clock.now();
     let until = config.node_timeout.map(|_| start + usual_limit(config));
     let mut tell_at = Some(start + SILENCE);
@@ -114,14 +109,4 @@ fn await_key(zero: SocketAddr, config: &Config, clock: &Clock) -> Result<[u8; 32
         }
         std::thread::sleep(KEY_LOOK);
     }
-}
-
-/// The key that follows from a file that all hosts have and only its owner can read.
-fn shared_key(path: &Path) -> Result<[u8; 32]> {
-    let why = |unfit: keys::Unfit| {
-        let advice = if unfit.advice.is_empty() { String::new() } else { format!("; {}", unfit.advice) };
-        Error::Start(format!("the key file {} {}{advice}", path.display(), unfit.what))
-    };
-    let secret = keys::read_key_file(path).map_err(why)?;
-    Ok(*JobKey::new(*blake3::hash(&secret).as_bytes()).derive("comem discover").as_bytes())
 }

@@ -1,7 +1,6 @@
 //! A node's sockets, and the interface that they are bound to.
 
 use crate::config::Config;
-use crate::control;
 use crate::error::{Error, Result};
 use comem_net::select::{Interface, MTUS};
 use comem_net::{Backbone, Datagrams, Network};
@@ -42,7 +41,7 @@ fn exact_zero_port(config: &Config) -> Result<Option<u16>> {
     if config.node != Some(NodeId(0)) {
         return Ok(None);
     }
-    let Ok(text) = std::env::var(control::var::ZERO) else { return Ok(None) };
+    let Some(text) = &config.zero else { return Ok(None) };
     let address: SocketAddr =
         text.parse().map_err(|_| Error::Start(format!("COMEM_ZERO={text} is no address; use IP:PORT")))?;
     Ok(Some(address.port()))
