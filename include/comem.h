@@ -109,6 +109,41 @@ COMEM_API int comem_start(void);
  * `--check-pointers`, which take effect before main(); `--comem-discover` alone is COMEM_DISCOVER=on. The program's own
  * arguments close ranks. */
 COMEM_API int comem_start_args(int *argc, char **argv);
+
+/* A job of processes that somebody else has started: MPI, a batch system, a program of its own (docs/launchers.md; with
+ * MPI comem_mpi.h does all this). One process makes an id, and hands it to the others by any means: it is text of less
+ * than 128 bytes. Each then joins by it. The one that made it listens until all have met; it need not be one of them.
+ * An id serves one job. Whoever has it can join: it is a secret. */
+typedef struct comem_id {
+    char text[128]; /* a string, with zeros behind it */
+} comem_id;
+/* Makes an id. Gives 0, or a code as comem_start() does. */
+COMEM_API int comem_unique_id(comem_id *id);
+
+/* How to join. comem_attr_init() sets all to what leaves the choice to the environment, as comem_start() does. Later
+ * versions have more fields, behind these. */
+typedef struct comem_attr {
+    size_t size;                 /* of the structure, as this header knows it */
+    const comem_id *unique_id;   /* the job's id, or NULL */
+    int rank;                    /* the node that this process becomes; -1: any that is free */
+    int processes;               /* how many the job has */
+    int threads;                 /* application threads in each; 0: as the environment says */
+    int reserved;                /* 0 */
+    const char *engine;          /* the engine, as for `comem run --engine`; NULL: as the environment says */
+    const char *const *settings; /* "heap=2G", "backbone=udp" and so on, as `--comem-heap=2G`, and a NULL; or NULL */
+    /* In place of an id: brings `length` bytes from process 0 to all others, and gives 0. Each process makes this call
+     * within comem_start_attr(), which needs `rank` and `processes` for it. */
+    int (*broadcast)(void *bytes, size_t length, void *argument);
+    void *broadcast_argument;
+} comem_attr;
+static inline void comem_attr_init(comem_attr *attr) {
+    memset(attr, 0, sizeof *attr);
+    attr->size = sizeof *attr;
+    attr->rank = -1;
+}
+/* Joins the job as `attr` says (NULL: as comem_start()). Returns when all processes have met; which are missing is said
+ * after COMEM_START_TIMEOUT, 30 s by default. What makes no sense is COMEM_E_ARGUMENT, and can be tried again. */
+COMEM_API int comem_start_attr(const comem_attr *attr);
 /* Waits until every node has come as far, writes the counters, and leaves the job. Collective; nothing follows it. */
 COMEM_API int comem_finish(void);
 /* Ends the whole job, now, with this exit status (its lowest eight bits; 1 where they are 0) and sentence. */

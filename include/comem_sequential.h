@@ -30,6 +30,14 @@ static inline int comem_start_args(int *argc, char **argv) {
     (void)argv;
     return 0;
 }
+static inline int comem_unique_id(comem_id *id) {
+    memset(id, 0, sizeof *id);
+    return 0;
+}
+static inline int comem_start_attr(const comem_attr *attr) {
+    if (attr && attr->processes > 1) return COMEM_E_START;
+    return 0;
+}
 static inline int comem_finish(void) {
     return 0;
 }

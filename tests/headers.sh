@@ -21,6 +21,9 @@ alone() {
     fi
 }
 
+# An mpi.h for comem_mpi.h, which need not be installed.
+mpi=-Icrates/capi/tests/programs/fake_mpi
+
 # The interfaces of other systems.
 interfaces=(jia.h tmk.h quarks.h brazos.h)
 
@@ -34,6 +37,7 @@ for c in cc clang; do
     done
     for standard in c99 c11 c17; do
         alone comem.h "$standard" "$c" -x c "-std=$standard"
+        alone comem_mpi.h "$standard" "$c" -x c "-std=$standard" -D_DEFAULT_SOURCE "$mpi"
         alone comem.h "$standard, sequential" "$c" -x c "-std=$standard" -DCOMEM_SEQUENTIAL
         alone compat/comem_parmacs.h "$standard" "$c" -x c "-std=$standard"
         alone comem.h "$standard, with plain threads" "$c" -x c "-std=$standard" -DCOMEM_PTHREADS
@@ -50,7 +54,7 @@ for cxx in c++ clang++; do
             case "$header" in
             comem_sequential.h | comem_threads.h | comem_plain_atomics.h) continue ;; # parts of comem.h
             esac
-            alone "$header" "$standard" "$cxx" -x c++ "-std=$standard"
+            alone "$header" "$standard" "$cxx" -x c++ "-std=$standard" "$mpi"
         done
         alone compat/comem_parmacs.h "$standard" "$cxx" -x c++ "-std=$standard"
         alone comem.h "$standard, with plain threads" "$cxx" -x c++ "-std=$standard" -DCOMEM_PTHREADS

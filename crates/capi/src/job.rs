@@ -92,7 +92,12 @@ pub fn name() -> String {
 }
 
 fn start() -> Outcome<c_int> {
-    begin(comem_rt::start)?;
+    start_by(comem_rt::start)
+}
+
+/// Joins the job in the way that `start` does.
+pub fn start_by(start: impl FnOnce() -> comem_rt::Result<Comem>) -> Outcome<c_int> {
+    begin(start)?;
     crate::early_exit::watch();
     Ok(0)
 }

@@ -9,6 +9,7 @@
 //! | [`failure`] | error codes, sentences, the handler |
 //! | [`early_exit`] | what is said where a program ends without leaving its job |
 //! | [`job`] | start, finish, identity, parallel, split |
+//! | [`attr`] | joining by a unique id, with settings |
 //! | [`array`] | arrays, elements, ranges |
 //! | [`heap`] | shared memory for ordinary loads and stores |
 //! | [`atomic`] | atomic operations, the barrier of nodes, loops dealt out |
@@ -23,6 +24,7 @@
 
 mod array;
 mod atomic;
+mod attr;
 mod buffer;
 mod compat;
 mod early_exit;

@@ -1,43 +1,7 @@
 //! `--comem-…` on a program's own command line: one option for each environment variable.
 
+use comem_rt::settings::OPTIONS as NAMES;
 use std::ffi::{CStr, c_char, c_int};
-
-/// What may be set, by the name of the option; the variable is `COMEM_` and the name in capitals.
-const NAMES: [&str; 33] = [
-    "auth",
-    "backbone",
-    "bind",
-    "cache",
-    "capture",
-    "detector",
-    "diffs",
-    "discover",
-    "engine",
-    "faults",
-    "force-engine",
-    "heap",
-    "iface",
-    "join",
-    "lock-turns",
-    "locks",
-    "migration",
-    "mtu",
-    "multicast",
-    "node-timeout",
-    "nodes",
-    "one-sided",
-    "ports",
-    "prefetch",
-    "slow",
-    "stats",
-    "threads",
-    "tuning",
-    "unit-bytes",
-    "unit-pages",
-    "verbose",
-    "wait",
-    "write-detection",
-];
 
 /// Options that mean `on` when they stand alone.
 const SWITCHES: [&str; 3] = ["discover", "force-engine", "verbose"];
@@ -132,7 +96,7 @@ mod tests {
     #[test]
     fn whatever_concerns_a_node_may_stand_on_the_command_line() {
         // What only a launcher knows of a node; and what takes effect before `main`.
-        const OTHERS: [&str; 6] = ["NODE", "HOST_NODES", "HOST_PLACE", "PROGRAM", "GLOBALS", "USUAL_ENGINE"];
+        const OTHERS: [&str; 7] = ["NODE", "ZERO", "HOST_NODES", "HOST_PLACE", "PROGRAM", "GLOBALS", "USUAL_ENGINE"];
         assert!(variables().count() > NAMES.len());
         for name in variables().filter(|name| !OTHERS.contains(name)) {
             let option = name.replace('_', "-").to_lowercase();

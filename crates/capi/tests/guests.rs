@@ -1,0 +1,105 @@
+//! Processes that somebody else starts become one job: `comem_start_attr()`, and `comem_mpi.h` beside MPI.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn scratch(name: &str) -> PathBuf {
+    let path = common::scratch().join(format!("guests-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).expect("a directory");
+    path
+}
+
+/// Runs processes side by side, and gives what each printed.
+fn side_by_side(commands: Vec<Command>) -> Vec<String> {
+    let start = |mut command: Command| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let children: Vec<_> = commands.into_iter().map(|command| start(command).expect("a process")).collect();
+    let end = |output: Output| {
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}\n{out}{err}", output.status);
+        out.into_owned()
+    };
+    children.into_iter().map(|child| end(child.wait_with_output().expect("it ends"))).collect()
+}
+
+#[test]
+fn processes_join_by_an_id_and_by_a_broadcast_of_the_programs_own() {
+    let program = common::build("cc", "c99", "guest.c");
+    for way in ["id", "broadcast"] {
+        let file = scratch(way).join("id");
+        let process = |rank: usize| {
+            let mut command = common::node(&program, 1);
+            command.args([way, &rank.to_string(), "3"]).arg(&file);
+            command
+        };
+        let said = side_by_side((0..3).map(process).collect());
+        let line = |node: usize| format!("node {node} of 3, 2 threads each, sum 6\n");
+        assert_eq!(said, [line(0), line(1), line(2)]);
+    }
+}
+
+/// The program beside MPI: with the compiler's own MPI, or with one that is no more than the program asks for.
+fn beside_mpi(compiler: &[&str], out: &Path) -> bool {
+    let mut command = Command::new(compiler[0]);
+    command.args(&compiler[1..]).args(["-std=c99", "-Wall", "-Wextra", "-D_DEFAULT_SOURCE", "-I"]);
+    command.arg(common::root().join("include")).args(["-O2", "-o"]).arg(out);
+    command.arg(common::program("beside_mpi.c")).arg(common::library().join("libcomem.so"));
+    command.arg(format!("-Wl,-rpath,{}", common::library().display()));
+    command.output().is_ok_and(|output| {
+        if !output.status.success() {
+            println!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        output.status.success()
+    })
+}
+
+fn lines(ranks: usize) -> Vec<String> {
+    (0..ranks).map(|rank| format!("rank {rank} is node {rank} of {ranks}: {}", 100 * ranks)).collect()
+}
+
+#[test]
+fn a_program_sends_by_mpi_and_shares_by_comem() {
+    let directory = scratch("fake");
+    let (fake, program) = (common::program("fake_mpi"), directory.join("beside"));
+    assert!(beside_mpi(&["cc", "-Werror", "-I", fake.to_str().expect("a path")], &program));
+    let process = |rank: usize| {
+        let mut command = common::node(&program, 1);
+        command.env("FAKE_RANK", rank.to_string()).env("FAKE_SIZE", "3").env("FAKE_DIRECTORY", &directory);
+        command
+    };
+    let said: Vec<String> = side_by_side((0..3).map(process).collect());
+    assert_eq!(said.iter().map(|text| text.trim_end()).collect::<Vec<_>>(), lines(3));
+}
+
+#[test]
+fn a_program_sends_by_a_real_mpi_and_shares_by_comem() {
+    let has_headers = |mpicc: &&str| {
+        let mut command = Command::new(mpicc);
+        command.args(["-fsyntax-only", "-x", "c", "/dev/null", "-include", "mpi.h"]);
+        command.output().is_ok_and(|output| output.status.success())
+    };
+    let pairs = [("mpicc.openmpi", "mpirun.openmpi"), ("mpicc.mpich", "mpirun.mpich"), ("mpicc", "mpirun")];
+    let mut tried = 0;
+    for (mpicc, mpirun) in pairs.into_iter().filter(|(mpicc, _)| has_headers(mpicc)).take(2) {
+        let program = scratch(mpicc).join("beside");
+        assert!(beside_mpi(&[mpicc], &program));
+        let mut command = Command::new("timeout");
+        command.args(["--signal=KILL", "120", mpirun, "-n", "3"]).arg(&program).stdin(Stdio::null());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COMEM_")) {
+            command.env_remove(name);
+        }
+        command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        let output = common::run(&mut command);
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut said: Vec<&str> = out.lines().collect();
+        said.sort_unstable();
+        assert_eq!(said, lines(3), "{mpicc}");
+        tried += 1;
+    }
+    if tried == 0 {
+        println!("SKIP: there is no MPI to compile with (Debian: libopenmpi-dev or libmpich-dev)");
+    }
+}
