@@ -3,7 +3,7 @@
 use crate::errors::{outcome, outcome_alone, raise};
 use crate::host;
 use crate::region;
-use comem::{Comem, Error, Thread};
+use comem::{Comem, Error, Thread, UniqueId};
 use pyo3::prelude::*;
 use std::ops::Range;
 use std::rc::Rc;
@@ -79,10 +79,14 @@ fn forked() {
 }
 
 fn start(py: Python<'_>) -> PyResult<&'static Comem> {
+    start_by(py, comem::start_with_spare_places)
+}
+
+fn start_by(py: Python<'_>, begin: impl FnOnce() -> comem::Result<Comem> + Send) -> PyResult<&'static Comem> {
     USED.store(true, Ordering::Relaxed);
     host::learn_main_thread(py)?;
     comem::host::attend(&host::Interpreter);
-    outcome(py, py.detach(comem::start_with_spare_places)).map(|started| {
+    outcome(py, py.detach(begin)).map(|started| {
         host::watch_interrupts();
         PROCESS.store(std::process::id(), Ordering::Relaxed);
         // SAFETY: the function is there for as long as the process. Without it, only the status is another.
@@ -137,6 +141,39 @@ fn start_now(py: Python<'_>) -> PyResult<()> {
     job(py).map(|_| ())
 }
 
+/// Makes the id of a job that other processes join.
+#[pyfunction]
+fn unique_id(py: Python<'_>) -> PyResult<String> {
+    outcome_alone(py, py.detach(UniqueId::new)).map(|id| id.to_string())
+}
+
+/// Joins a job by an id, or the one of the environment, with settings.
+#[pyfunction]
+fn start_as(
+    py: Python<'_>,
+    unique_id: Option<String>,
+    rank: Option<usize>,
+    processes: Option<usize>,
+    settings: Vec<(String, String)>,
+) -> PyResult<()> {
+    let mut builder = Comem::builder().spare_places();
+    for (name, value) in settings {
+        builder = builder.setting(&name, &value);
+    }
+    if let Some(text) = unique_id {
+        let id = text.parse::<UniqueId>().map_err(|error| raise(py, "ArgumentError", error.to_string()))?;
+        builder = builder.unique_id(id);
+    }
+    if let Some(rank) = rank {
+        builder = builder.rank(rank);
+    }
+    if let Some(processes) = processes {
+        builder = builder.processes(processes);
+    }
+    builder.check().map_err(|error| raise(py, "ArgumentError", error.to_string()))?;
+    start_by(py, move || builder.start()).map(|_| ())
+}
+
 /// Whether this process is a node of a job, and has not left it.
 #[pyfunction]
 fn is_running() -> bool {
@@ -181,6 +218,8 @@ fn stats(py: Python<'_>) -> PyResult<String> {
 
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(start_now, module)?)?;
+    module.add_function(wrap_pyfunction!(start_as, module)?)?;
+    module.add_function(wrap_pyfunction!(unique_id, module)?)?;
     module.add_function(wrap_pyfunction!(is_running, module)?)?;
     module.add_function(wrap_pyfunction!(is_used, module)?)?;
     module.add_function(wrap_pyfunction!(finish, module)?)?;

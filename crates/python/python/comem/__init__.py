@@ -53,6 +53,7 @@ from ._errors import (
     SystemError,  # noqa: A004
     ThreadError,
 )
+from ._guest import init, unique_id
 from ._job import finish, start, stats
 from ._joblib import register_joblib
 from ._sync import Condition, Lock, RWLock, Semaphore, barrier
@@ -97,6 +98,7 @@ __all__ = [
     "full",
     "full_like",
     "gather",
+    "init",
     "is_shared",
     "ones",
     "ones_like",
@@ -108,6 +110,7 @@ __all__ = [
     "split",
     "start",
     "stats",
+    "unique_id",
     "zeros",
     "zeros_like",
 ]
