@@ -169,7 +169,7 @@ install_all() {
     # Three names before it serve who gives the compiler no directory.
     while IFS= read -r file; do put 644 "include/$file" "include/comem/$file"; done \
         < <(cd include && find . -type f ! -name '*.o' ! -name '*.mod' | sed 's|^\./||' | sort)
-    for name in comem.h comem.hpp comem_dsm.hpp; do
+    for name in comem.h comem.hpp comem_dsm.hpp comem_mpi.h; do
         printf '/* Comem %s: the headers are in the directory comem. */\n#include "comem/%s"\n' "$version" "$name" >"$work/header"
         put 644 "$work/header" "include/$name"
     done

@@ -39,7 +39,7 @@ pytest=("$python" -m pytest -x -q -p no:cacheprovider)
 run=("$python" -m comem run)
 
 # What only tests need; where it cannot be had, its tests say so.
-for tool in scikit-learn pandas pyarrow ipython ruff mypy; do
+for tool in scikit-learn pandas pyarrow ipython ruff mypy mpi4py distributed ray; do
     "$python" -m pip install --quiet --disable-pip-version-check --only-binary :all: "$tool" >/dev/null 2>&1 ||
         echo "SKIP: Python: $tool cannot be had from a package index"
 done
@@ -65,7 +65,7 @@ report "Python: shared arrays on 2 nodes under hardware" "${run[@]}" -n 2 --engi
 report "Python: shared arrays on 2 nodes under mprotect" "${run[@]}" -n 2 --detector mprotect \
     "${pytest[@]}" crates/python/tests/together
 report "Python: clusters started from an interpreter" "${pytest[@]}" -rs crates/python/tests/cluster
-report "Python: jobs, signals, system calls" "${pytest[@]}" crates/python/tests/alone
+report "Python: jobs, signals, system calls, other launchers" "${pytest[@]}" -rs crates/python/tests/alone
 
 for program in heat kmeans matmul life pagerank bloom jacobi; do
     [ -f "examples/python/$program.py" ] || continue

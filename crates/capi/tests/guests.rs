@@ -55,6 +55,44 @@ fn beside_mpi(compiler: &[&str], out: &Path) -> bool {
     })
 }
 
+/// The program in C of a section of docs/launchers.md, compiled with the MPI that is no more than it asks for.
+fn program_of_page(section: &str, directory: &Path) -> PathBuf {
+    let page = std::fs::read_to_string(common::root().join("docs/launchers.md")).expect("the page");
+    let text = page.split_once(&format!("\n## {section}\n")).expect("the section").1;
+    let text = text.split_once("\n## ").map_or(text, |(section, _)| section);
+    let code = text.split_once("```c\n").expect("a program").1.split_once("```").expect("its end").0;
+    let (source, program) = (directory.join("program.c"), directory.join("program"));
+    std::fs::write(&source, code).expect("a file");
+    let mut command = common::strict("cc", "c99");
+    command.args(["-D_DEFAULT_SOURCE", "-I"]).arg(common::program("fake_mpi")).arg("-o").arg(&program).arg(source);
+    command.arg(common::library().join("libcomem.so"));
+    common::run(command.arg(format!("-Wl,-rpath,{}", common::library().display())));
+    program
+}
+
+#[test]
+fn the_programs_of_the_page_do_what_it_says() {
+    let directory = scratch("page-id");
+    let (program, file) = (program_of_page("A unique id", &directory), directory.join("id"));
+    std::fs::write(&file, comem_rt::UniqueId::new().expect("an id").to_string()).expect("a file");
+    let process = |_| {
+        let mut command = common::node(&program, 1);
+        command.arg(&file);
+        command
+    };
+    let mut said = side_by_side((0..2).map(process).collect());
+    said.sort();
+    assert_eq!(said, ["node 0 of 2\n", "node 1 of 2\n"]);
+    let directory = scratch("page-mpi");
+    let program = program_of_page("MPI", &directory);
+    let process = |rank: usize| {
+        let mut command = common::node(&program, 1);
+        command.env("FAKE_RANK", rank.to_string()).env("FAKE_SIZE", "2").env("FAKE_DIRECTORY", &directory);
+        command
+    };
+    assert_eq!(side_by_side((0..2).map(process).collect()), ["node 0 of 2\n", "node 1 of 2\n"]);
+}
+
 fn lines(ranks: usize) -> Vec<String> {
     (0..ranks).map(|rank| format!("rank {rank} is node {rank} of {ranks}: {}", 100 * ranks)).collect()
 }

@@ -24,8 +24,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 /// Variables of an outer job or of another way to start, which must not reach our nodes.
-pub const FOREIGN_VARS: [&str; 6] =
-    [var::JOB_FD, var::ZERO, var::HOST_PLACE, "COMEM_JOIN", "COMEM_DISCOVER", var::CONTROL_FD];
+pub const FOREIGN_VARS: [&str; 7] =
+    [var::JOB_FD, var::ZERO, var::HOST_PLACE, "COMEM_ID", "COMEM_JOIN", "COMEM_DISCOVER", var::CONTROL_FD];
 
 /// Set to the number of threads where it is not set at all.
 pub const OMP_THREADS: &str = "OMP_NUM_THREADS";

@@ -187,6 +187,26 @@ fn the_program_takes_the_process_over_with_its_status() {
     assert_eq!((out(&output).trim(), output.status.code()), (pid.to_string().as_str(), Some(9)));
 }
 
+#[test]
+fn torchruns_and_kubernetes_processes_get_the_settings_and_meet_by_themselves() {
+    let scratch = Scratch::new();
+    let show =
+        "echo $COMEM_ENGINE $COMEM_NODES ${COMEM_NODE-none} ${COMEM_JOB_FD-none} ${COMEM_ZERO-none} $PYTHONHASHSEED";
+    let with = |variables: &[(&str, &str)]| {
+        let mut command = scratch.comem();
+        command.env_remove("PYTHONHASHSEED").envs(variables.iter().copied());
+        let output = finish(command.args(["exec", "--engine", "lrc", "sh", "-c", show]));
+        assert!(output.status.success(), "{}", err(&output));
+        out(&output).split_whitespace().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let torch = |rank| [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "n1"), ("MASTER_PORT", "29500")];
+    let (zero, one) = (with(&torch("0")), with(&torch("1")));
+    assert_eq!(zero[..5], ["lrc", "2", "none", "none", "none"]);
+    assert_eq!(zero, one, "the seed of hashes, too");
+    let pod = with(&[("JOB_COMPLETION_INDEX", "1"), ("COMEM_NODES", "3"), ("COMEM_ZERO", "sea-0.sea")]);
+    assert_eq!(pod[..5], ["lrc", "3", "none", "none", "sea-0.sea"]);
+}
+
 /// The process managers of MPI on this machine, by name; each once, however many names it has.
 fn mpiruns() -> Vec<&'static str> {
     let names = ["mpirun", "mpiexec", "mpirun.openmpi", "orterun", "prterun", "mpirun.mpich", "mpiexec.hydra"];

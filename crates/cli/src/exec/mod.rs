@@ -12,6 +12,9 @@
 //! Processes on one host take the backbone that node zero left with its address: what it settled on where none was
 //! named.
 //!
+//! The processes of torchrun and Kubernetes meet when the program starts, wherever it is called
+//! ([`comem::guest::of_launcher`]): it gets the settings alone.
+//!
 //! Then the process becomes the program, with the same variables that `comem run` gives and `COMEM_ZERO`. The job's key
 //! travels in an inherited memory file. On one host it is a random one out of the meeting file; on several it follows
 //! from the user's key file and the job's name.
@@ -37,7 +40,7 @@ use meeting::{Meeting, Point};
 use place::Place;
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 use std::os::unix::process::CommandExt;
 
 /// Ports for node zero when `--ports` names none: below those that Linux gives to sockets without a wish.
@@ -46,10 +49,7 @@ const ZERO_PORTS: (u16, u16) = (20_000, 31_999);
 /// Becomes the program; returns only when that fails.
 pub fn main(args: &ExecArgs) -> Outcome<i32> {
     let read = |name: &str| std::env::var(name).ok();
-    let Some(found) = foreign(&read) else {
-        let what = "no process manager (Slurm, mpirun, PMIx) started this process";
-        return Err(Failure::usage(what, "use `srun comem exec PROGRAM`, or `comem run -n N PROGRAM` without one"));
-    };
+    let Some(found) = foreign(&read) else { return of_others(args, &read) };
     let place = Place::read(&found, args.nodes, &read)?;
     args.node.check(place.one_host)?;
     args.node.check_nodes(place.size)?;
@@ -96,7 +96,35 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         ));
     }
     ProgLock::take(prog_id, job.job)?.hand_to_program()?;
-    become_program(&program, variables, &job)
+    become_program(&program, variables, Some(&job))
+}
+
+/// Becomes a program whose processes meet by themselves, as those of torchrun and Kubernetes do.
+fn of_others(args: &ExecArgs, read: &dyn Fn(&str) -> Option<String>) -> Outcome<i32> {
+    let seen = comem::guest::of_launcher(read).map_err(|error| Failure::usage(error.to_string(), ""))?;
+    let Some(launched) = seen else {
+        let what = "no process manager (Slurm, mpirun, PMIx, torchrun, Kubernetes) started this process";
+        return Err(Failure::usage(what, "use `srun comem exec PROGRAM`, or `comem run -n N PROGRAM` without one"));
+    };
+    args.node.check(false)?;
+    let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
+    let program = Program::find(&args.command, &cwd, false)?;
+    let mut node = args.node.clone();
+    node.stats = node.stats.map(|path| stats::of_node(&path, launched.rank));
+    let (rank, size, identity) = (launched.rank, launched.size, launched.job);
+    let place = Place { rank, size, on_this_host: 1, one_host: false, hosts: Vec::new(), identity };
+    let auth = args.node.authenticates();
+    let job = Job { key: String::new(), job: 0, prog_id: 0, auth, hosts: Vec::new(), program: None };
+    let mut variables = variables(args, &node, &place, &job, &program, "")?;
+    // Who is which node turns out where they meet; where that is, stays as it was said.
+    let told = [var::NODE, var::ZERO, var::HOST_NODES, var::PROG_ID].map(OsString::from);
+    variables.retain(|(name, _)| !told.contains(name));
+    variables.extend(args.zero.as_ref().map(|zero| (var::ZERO.into(), zero.into())));
+    if args.dry_run {
+        return crate::show(&without_launcher(&program, &variables)).map(|()| 0);
+    }
+    node.stats.as_deref().map_or(Ok(()), |path| stats::check(path, &program))?;
+    become_program(&program, variables, None)
 }
 
 /// Shows what the program would be told, without meeting the other processes: none need be there.
@@ -138,21 +166,24 @@ fn variables(
     Ok(variables)
 }
 
-fn become_program(program: &Program, variables: Vec<(OsString, OsString)>, job: &Job) -> Outcome<i32> {
-    let line = encode(&ToNode::Job(job.clone()));
-    let file = sys::inherited_memory_file(&line).map_err(|e| Failure::system("a memory file for the job", e))?;
+fn become_program(program: &Program, variables: Vec<(OsString, OsString)>, job: Option<&Job>) -> Outcome<i32> {
+    let file = |job: &Job| sys::inherited_memory_file(&encode(&ToNode::Job(job.clone())));
+    let file = job.map(file).transpose().map_err(|e| Failure::system("a memory file for the job", e))?;
     let mut command = std::process::Command::new(&program.path);
     FOREIGN_VARS.iter().for_each(|name| {
         command.env_remove(name);
     });
-    command.args(&program.args).envs(variables).env(var::JOB_FD, file.as_raw_fd().to_string());
+    command.args(&program.args).envs(variables);
     // From here on the file belongs to the program.
-    let fd = file.into_raw_fd();
+    let fd = file.map(IntoRawFd::into_raw_fd);
+    if let Some(fd) = fd {
+        command.env(var::JOB_FD, fd.to_string());
+    }
     sys::signals::give_file_limit_back();
     let why = command.exec();
     let (why, advice) = why_not_started(&why, "check that it is a program for this machine");
-    let what = format!("cannot start {} (with descriptor {fd}): {why}", program.path.to_string_lossy());
-    Err(Failure::start(what, advice))
+    let with = fd.map_or(String::new(), |fd| format!(" (with descriptor {fd})"));
+    Err(Failure::start(format!("cannot start {}{with}: {why}", program.path.to_string_lossy()), advice))
 }
 
 /// Node zero's address, the job's key, and what node zero `settle`s for all on one host.

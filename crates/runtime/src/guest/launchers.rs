@@ -270,4 +270,36 @@ mod tests {
         assert_ne!(one.secret(&[1; 32]), other.secret(&[1; 32]));
         assert_ne!(one.secret(&[1; 32]), one.secret(&[2; 32]));
     }
+
+    /// The value on the first line with this key at or behind the one with `from`.
+    fn value<'a>(manifest: &'a str, from: &str, key: &str) -> &'a str {
+        let behind = manifest.split_once(from).unwrap_or_else(|| panic!("{from} stands nowhere")).1;
+        let line = behind.lines().map(str::trim).find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+        line.unwrap_or_else(|| panic!("{key} does not stand behind {from}")).trim_matches('"')
+    }
+
+    #[test]
+    fn the_manifests_give_each_pod_what_it_needs() {
+        for (file, job) in [("indexed-job.yaml", "sea"), ("jobset.yaml", "sea-nodes-0")] {
+            let path = format!("{}/../../deploy/kubernetes/{file}", env!("CARGO_MANIFEST_DIR"));
+            let manifest = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let of = |name: &str| value(&manifest, &format!("- name: {name}\n"), "value").to_string();
+            let (nodes, service) = (of("COMEM_NODES"), of("COMEM_SERVICE"));
+            assert_eq!(nodes, value(&manifest, "kind: Job", "completions"), "{file}");
+            assert_eq!(nodes, value(&manifest, "kind: Job", "parallelism"), "{file}: all run at once");
+            assert_eq!(service, value(&manifest, "kind: Job", "subdomain"), "{file}: pods have names there");
+            assert!(manifest.contains("publishNotReadyAddresses: true"), "{file}: at once");
+            assert!(manifest.contains("- name: COMEM_KEY\n"), "{file}");
+            let index = (nodes.parse::<usize>().unwrap() - 1).to_string();
+            let host = format!("{job}-{index}");
+            let pod = [
+                ("JOB_COMPLETION_INDEX", &*index),
+                ("COMEM_NODES", &nodes),
+                ("COMEM_SERVICE", &service),
+                ("HOSTNAME", &host),
+            ];
+            let found = meeting(&pod);
+            assert_eq!(found.zero, format!("{job}-0.sea:{PORT}"), "{file}");
+        }
+    }
 }

@@ -18,6 +18,7 @@ mod pmix;
 
 pub use orders::Builder;
 
+use self::launchers::Meeting;
 use crate::error::{Error, Result};
 use crate::keys;
 use comem_protocol::node::rendezvous;
@@ -51,6 +52,29 @@ impl UniqueId {
     pub fn new() -> Result<UniqueId> {
         listener::listen(keys::random()).map(UniqueId)
     }
+}
+
+/// A launcher other than Slurm and MPI, whose processes meet when they start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OfLauncher {
+    /// This process's number.
+    pub rank: usize,
+    /// How many there are.
+    pub size: usize,
+    /// What tells the job from others of the launcher's.
+    pub job: String,
+}
+
+/// What torchrun or Kubernetes says of this process, by variables that `read` looks up; `None` where none has started
+/// several processes.
+///
+/// # Errors
+/// The variables contradict each other.
+pub fn of_launcher(read: &dyn Fn(&str) -> Option<String>) -> Result<Option<OfLauncher>> {
+    Ok(match launchers::seen(read)? {
+        Some(launchers::Launched::At(Meeting { rank, size, job, .. })) => Some(OfLauncher { rank, size, job }),
+        Some(launchers::Launched::Pmix) | None => None,
+    })
 }
 
 impl fmt::Display for UniqueId {
