@@ -112,6 +112,7 @@ stage "what a class is shown" tests/teaching.sh
 stage "random programs" random_programs
 lane
 stage "interfaces of other systems" tests/compat.sh
+stage "Slurm's own daemons" tests/slurm.sh
 lane
 stage "the Python package" tests/python.sh
 stage "the Python package on the oldest CPython here" tests/python-versions.sh quick

@@ -149,7 +149,10 @@ fn whoever_made_the_id_becomes_node_zero_and_its_text_goes_by_file_and_environme
 #[test]
 fn ranks_that_clash_and_numbers_that_differ_end_all_at_once() {
     let same = all_said(by_id(&UniqueId::new().unwrap(), "3", &[Some("1"), Some("1")]));
-    assert!(same.iter().all(|said| said.contains("failed: two processes are to be node 1 (host ")), "{same:?}");
+    assert!(
+        same.iter().all(|said| said.contains("failed: cannot start: two processes are to be node 1 (host ")),
+        "{same:?}"
+    );
     let id = UniqueId::new().unwrap();
     let mut unlike = by_id(&id, "3", &[None]);
     unlike.extend(by_id(&id, "4", &[None]));
@@ -189,7 +192,10 @@ fn a_wrong_id_is_refused_and_the_right_one_can_be_tried_next() {
     ]);
     let mut both = by_id(&id, "2", &[Some("0")]);
     let (words, printed) = said(twice);
-    assert!(words[0].contains("at first: the process at") && words[0].contains("listens for another id"), "{printed}");
+    assert!(
+        words[0].contains("at first: cannot start: the process at") && words[0].contains("listens for another id"),
+        "{printed}"
+    );
     assert_eq!(words[1], node(1, 2));
     assert_eq!(all_said(vec![both.remove(0)]), [node(0, 2)]);
 }

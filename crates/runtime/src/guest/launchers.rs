@@ -57,15 +57,15 @@ fn number<T: std::str::FromStr>(read: Read<'_>, name: &str) -> Option<T> {
 /// # Errors
 /// They contradict each other.
 pub(super) fn seen(read: Read<'_>) -> Result<Option<Launched>> {
-    let is_set = |name: &&str| read(name).is_some_and(|value| !value.is_empty());
-    if ["COMEM_NODE", "COMEM_JOIN", "COMEM_DISCOVER"].iter().any(|name| is_set(&name)) {
+    let is_set = |name: &str| read(name).is_some_and(|value| !value.is_empty());
+    if ["COMEM_NODE", "COMEM_JOIN", "COMEM_DISCOVER"].iter().any(|name| is_set(name)) {
         return Ok(None);
     }
     if read("COMEM_NODES").as_deref() == Some("1") {
         return Ok(None);
     }
     let several = control::foreign(read).is_some_and(|found| found.size != Some(1));
-    if several && is_set(&"PMIX_NAMESPACE") && is_set(&"PMIX_RANK") {
+    if several && is_set("PMIX_NAMESPACE") && is_set("PMIX_RANK") {
         return Ok(Some(Launched::Pmix));
     }
     if several {
