@@ -150,13 +150,7 @@ fn beside(path: &Path) -> Option<PathBuf> {
 /// The file of one of several nodes that write their own: `run.json` gives `run.node0.json`. What is no plain file is
 /// one for all.
 pub fn of_node(path: &Path, node: usize) -> PathBuf {
-    let mut name = path.file_stem().unwrap_or_default().to_os_string();
-    name.push(format!(".node{node}"));
-    if let Some(extension) = path.extension() {
-        name.push(".");
-        name.push(extension);
-    }
-    if beside(path).is_some() { path.with_file_name(name) } else { path.to_path_buf() }
+    comem::guest::stats_of_node(path, node)
 }
 
 /// Whether the file can be written, as far as that can be seen before the job runs.

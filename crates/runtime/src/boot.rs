@@ -144,6 +144,10 @@ fn attend(guest: &Guest, config: &mut Config, clock: &Clock) -> Result<Attendanc
     config.host_nodes = placed.host_nodes.into();
     config.host_place = Some(placed.host_place.into());
     (config.zero, config.join, config.discover) = (None, None, false);
+    config.stats = config.stats.take().map(|path| {
+        let of_node = crate::guest::stats_of_node(path.as_ref(), placed.node.index());
+        of_node.to_string_lossy().into_owned()
+    });
     config.rendezvous = config.several_hosts().then(|| attendance.rendezvous());
     if config.verbose {
         let (node, nodes, here) = (placed.node, config.nodes, placed.host_nodes);

@@ -252,7 +252,7 @@ fn mpirun() -> Option<&'static str> {
     ["mpirun.openmpi", "prterun", "mpirun"].into_iter().find(|name| {
         let output = Command::new(name).arg("--version").output();
         let about = output.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned());
-        about.contains("Open MPI") || about.contains("prte") || about.contains("PRRTE")
+        about.contains("Open MPI") || about.contains("OpenRTE") || about.contains("prte") || about.contains("PRRTE")
     })
 }
 

@@ -109,13 +109,11 @@ fn of_others(args: &ExecArgs, read: &dyn Fn(&str) -> Option<String>) -> Outcome<
     args.node.check(false)?;
     let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
     let program = Program::find(&args.command, &cwd, false)?;
-    let mut node = args.node.clone();
-    node.stats = node.stats.map(|path| stats::of_node(&path, launched.rank));
     let (rank, size, identity) = (launched.rank, launched.size, launched.job);
     let place = Place { rank, size, on_this_host: 1, one_host: false, hosts: Vec::new(), identity };
     let auth = args.node.authenticates();
     let job = Job { key: String::new(), job: 0, prog_id: 0, auth, hosts: Vec::new(), program: None };
-    let mut variables = variables(args, &node, &place, &job, &program, "")?;
+    let mut variables = variables(args, &args.node, &place, &job, &program, "")?;
     // Who is which node turns out where they meet; where that is, stays as it was said.
     let told = [var::NODE, var::ZERO, var::HOST_NODES, var::PROG_ID].map(OsString::from);
     variables.retain(|(name, _)| !told.contains(name));
@@ -123,7 +121,8 @@ fn of_others(args: &ExecArgs, read: &dyn Fn(&str) -> Option<String>) -> Outcome<
     if args.dry_run {
         return crate::show(&without_launcher(&program, &variables)).map(|()| 0);
     }
-    node.stats.as_deref().map_or(Ok(()), |path| stats::check(path, &program))?;
+    let stats = args.node.stats.as_deref().map(|path| stats::of_node(path, rank));
+    stats.map_or(Ok(()), |path| stats::check(&path, &program))?;
     become_program(&program, variables, None)
 }
 

@@ -44,7 +44,7 @@ def side_by_side(program, processes):
 def test_an_id_goes_through_a_pool_of_processes(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(block("A unique id"))
-    assert run([sys.executable, str(program)]).strip().replace("np.float64(33.0)", "33.0") == "[33.0, 33.0, 33.0]"
+    assert run([sys.executable, str(program)]).strip() == "[33.0, 33.0, 33.0]"
 
 
 JOINS_TWICE = """
@@ -119,10 +119,17 @@ def test_torchruns_variables(tmp_path):
 
 
 def openmpi():
-    mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
-    if mpirun is None or "Open MPI" not in subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout:
-        pytest.skip("SKIP: Python: there is no mpirun of Open MPI (Debian: openmpi-bin)")
-    return [mpirun, "-n", "3", "--oversubscribe"]
+    for mpirun in filter(None, map(shutil.which, ("mpirun.openmpi", "mpirun"))):
+        about = subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout
+        # Debian's calls itself (OpenRTE) by the one name, and (Open MPI) by the other.
+        if "OpenRTE" in about or "Open MPI" in about:
+            return [mpirun, "-n", "3", "--oversubscribe"]
+    pytest.skip("SKIP: Python: there is no mpirun of Open MPI (Debian: openmpi-bin)")
+
+
+def said_by_nodes(out):
+    """What nodes printed; mpirun mixes text and line ends of several."""
+    return sorted(re.findall(r"node \d of \d: \d", out))
 
 
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -134,14 +141,14 @@ def test_mpi4py_sends_and_comem_shares_in_one_program(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(block("MPI"))
     out = run([*openmpi(), sys.executable, str(program)], **AS_ROOT)
-    assert sorted(out.splitlines()) == [f"node {rank} of 3: 9" for rank in range(3)]
+    assert said_by_nodes(out) == [f"node {rank} of 3: 9" for rank in range(3)]
 
 
 def test_under_mpirun_an_ordinary_program_is_one_job(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(block("torchrun"))
     out = run([*openmpi(), sys.executable, str(program)], **AS_ROOT)
-    assert sorted(out.splitlines()) == [f"node {rank} of 3: 3" for rank in range(3)]
+    assert said_by_nodes(out) == [f"node {rank} of 3: 3" for rank in range(3)]
 
 
 def needs_dask():

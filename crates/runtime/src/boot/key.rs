@@ -1,7 +1,7 @@
 //! The key by which a job's datagrams are authenticated: from a file that all hosts have, or made by node zero and left
 //! for the other nodes of its host.
 
-use super::{KEY_LOOK, SILENCE, host_name, usual_limit};
+use super::{KEY_LOOK, SILENCE, host_name, start_limit};
 use crate::config::Config;
 use crate::control::Job;
 use crate::error::{Error, Result};
@@ -82,7 +82,7 @@ fn zero_by_hand(config: &Config) -> Result<Option<SocketAddr>> {
 /// Waits until the node zero at an address has left the job's key. Says once whom it waits for, if that takes long.
 pub(crate) fn await_key(zero: SocketAddr, config: &Config, clock: &Clock) -> Result<[u8; 32]> {
     let start = clock.now();
-    let until = config.node_timeout.map(|_| start + usual_limit(config));
+    let until = start_limit(config).map(|limit| start + limit);
     let mut tell_at = Some(start + SILENCE);
     loop {
         let unfit = |unfit: keys::Unfit| Error::Start(format!("{}; {}", unfit.what, unfit.advice));

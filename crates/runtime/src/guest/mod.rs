@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::keys;
 use comem_protocol::node::rendezvous;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// What the processes of one job have in common before they know each other: one process makes it, and hands it to the
@@ -75,6 +76,21 @@ pub fn of_launcher(read: &dyn Fn(&str) -> Option<String>) -> Result<Option<OfLau
         Some(launchers::Launched::At(Meeting { rank, size, job, .. })) => Some(OfLauncher { rank, size, job }),
         Some(launchers::Launched::Pmix) | None => None,
     })
+}
+
+/// The file of one of several nodes that write their own counters, since no launcher adds them up: `run.json` gives
+/// `run.node0.json`. What is there and no plain file is one for all.
+pub fn stats_of_node(path: &Path, node: usize) -> PathBuf {
+    if path.symlink_metadata().is_ok_and(|meta| !meta.is_file()) {
+        return path.to_path_buf();
+    }
+    let mut name = path.file_stem().unwrap_or_default().to_os_string();
+    name.push(format!(".node{node}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
 }
 
 impl fmt::Display for UniqueId {
