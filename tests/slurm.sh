@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Slurm's own daemons, started on this machine for this test alone, run one job of Comem in each of its ways: an ordinary
-# program by PMIx, and any program by comem exec.
+# Slurm's own daemons, started on this machine for this test alone, run one job of Comem in each of its ways: an
+# ordinary program by PMIx, and any program by comem exec.
 #
 #     tests/slurm.sh [BIN_DIR]
 #
@@ -18,7 +18,7 @@ find_one() { command -v "$1" || command -v "$1-wlm" || ls "/usr/sbin/$1" "/usr/s
 slurmctld=$(find_one slurmctld)
 slurmd=$(find_one slurmd)
 for tool in "$slurmctld" "$slurmd" "$(command -v srun)"; do
-    [ -n "$tool" ] || skip "its daemons and srun are not installed; sudo apt-get install slurm-wlm slurm-wlm-basic-plugins"
+    [ -n "$tool" ] || skip "its daemons and srun are missing; sudo apt-get install slurm-wlm slurm-wlm-basic-plugins"
 done
 [ "$(id -u)" = 0 ] || skip "its daemons need root here"
 if [ ! -e "$bin/libcomem.so" ] || [ ! -x "$bin/comem" ]; then

@@ -10,11 +10,13 @@ int main(int argc, char **argv) {
     comem_attr attr;
     comem_array_i64 sum;
     int rank, word = 0;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     comem_attr_init(&attr);
     attr.engine = "msi";
-    if (comem_start_mpi_f(MPI_Comm_c2f(MPI_COMM_WORLD), &attr) != 0) {
+    /* With an argument Comem starts first, by PMIx, and MPI uses that later. */
+    if (argc > 1 && comem_start_attr(&attr) != 0) return fprintf(stderr, "%s\n", comem_last_error()), 3;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (argc == 1 && comem_start_mpi_f(MPI_Comm_c2f(MPI_COMM_WORLD), &attr) != 0) {
         fprintf(stderr, "%s\n", comem_last_error());
         MPI_Abort(MPI_COMM_WORLD, 3);
     }

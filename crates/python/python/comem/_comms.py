@@ -1,5 +1,5 @@
-"""Nodes in processes of another system, such as Dask's workers and Ray's actors, and what stands for their shared arrays
-in the process that directs them."""
+"""Nodes in processes of another system, such as Dask's workers and Ray's actors, and what stands for their shared
+arrays in the process that directs them."""
 
 from __future__ import annotations
 

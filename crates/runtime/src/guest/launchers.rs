@@ -7,8 +7,8 @@
 //! | an Indexed Job of Kubernetes | `JOB_COMPLETION_INDEX`, `COMEM_NODES` | at the pod of index 0 |
 //!
 //! Where they meet at an address that all know, nobody hands an id on. Process 0 listens there, and the id's secret
-//! follows from what all have: the key of `COMEM_KEY` or `COMEM_KEY_FILE`, or on one host a key that process 0 leaves in
-//! the user's runtime directory.
+//! follows from what all have: the key of `COMEM_KEY` or `COMEM_KEY_FILE`, or on one host a key that process 0 leaves
+//! in the user's runtime directory.
 
 use crate::control;
 use crate::error::{Error, Result};

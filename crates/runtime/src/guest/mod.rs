@@ -29,8 +29,8 @@ use std::str::FromStr;
 /// What the processes of one job have in common before they know each other: one process makes it, and hands it to the
 /// others by any means.
 ///
-/// Its text (`Display`, `FromStr`) has less than 128 bytes, for files and environments. Whoever has it can join the job:
-/// it is a secret. An id serves one job.
+/// Its text (`Display`, `FromStr`) has less than 128 bytes, for files and environments. Whoever has it can join the
+/// job: it is a secret. An id serves one job.
 ///
 /// ```no_run
 /// let id = comem::UniqueId::new()?;

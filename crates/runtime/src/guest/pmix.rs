@@ -1,5 +1,5 @@
-//! PMIx: what `srun --mpi=pmix`, `prterun` and Open MPI's `mpirun` offer their processes. Process 0 leaves the id with it,
-//! and the others fetch it. The library (Debian: libpmix2) is loaded when such a launcher is seen; nothing of it is
+//! PMIx: what `srun --mpi=pmix`, `prterun` and Open MPI's `mpirun` offer their processes. Process 0 leaves the id with
+//! it, and the others fetch it. The library (Debian: libpmix2) is loaded when such a launcher is seen; nothing of it is
 //! needed to build Comem.
 //!
 //! Declarations follow the standard's version 4 as far as they are used: `pmix_proc_t`, `pmix_value_t`, and functions
@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
 
 /// The library's names: that of all versions from 2 on, and that of packages for development.
 const NAMES: [&CStr; 2] = [c"libpmix.so.2", c"libpmix.so"];
@@ -86,6 +87,7 @@ impl Pmix {
         // SAFETY: the first argument is ours to be filled in, and there are no others.
         let code = unsafe { init(&raw mut pmix.me, std::ptr::null(), 0) };
         checked(code, "connecting to the launcher's server")?;
+        pmix.stay_connected()?;
         Ok(Some(pmix))
     }
 
@@ -156,12 +158,29 @@ impl Pmix {
     }
 }
 
-impl Drop for Pmix {
-    /// The launcher is told that this process may end; where MPI uses the library too, it stays connected.
-    fn drop(&mut self) {
-        if let Ok(finalize) = self.function::<Finalize>(c"PMIx_Finalize") {
-            // SAFETY: every connection is ended once, with no options.
-            unsafe { finalize(std::ptr::null(), 0) };
+/// What ends the connection, and the process that made it.
+static CONNECTED: OnceLock<(Finalize, u32)> = OnceLock::new();
+
+/// The launcher is told that this process may end.
+extern "C" fn disconnect() {
+    // A child made by fork has no part in it.
+    if let Some((finalize, process)) = CONNECTED.get()
+        && *process == std::process::id()
+    {
+        // SAFETY: the connection is ended once, with no options.
+        unsafe { finalize(std::ptr::null(), 0) };
+    }
+}
+
+impl Pmix {
+    /// Keeps the connection until the process ends: MPI may use the library later, and finds no server once somebody
+    /// has ended the only one. A process that ends without a word is taken for one that failed.
+    fn stay_connected(&self) -> Result<()> {
+        let finalize: Finalize = self.function(c"PMIx_Finalize")?;
+        if CONNECTED.set((finalize, std::process::id())).is_ok() {
+            // SAFETY: the function is there for as long as the process, and so is what it calls.
+            unsafe { libc::atexit(disconnect) };
         }
+        Ok(())
     }
 }

@@ -6,9 +6,9 @@
 //! | placed | node zero has said where it listens |
 //! | over | – |
 //!
-//! What cannot be right any more ends the rendezvous for all at once, with the same sentence: two processes of one rank,
-//! different numbers of processes, a time limit. A process whose connection ends while others are awaited is as if it
-//! had not come, so that it can be started again.
+//! What cannot be right any more ends the rendezvous for all at once, with the same sentence: two processes of one
+//! rank, different numbers of processes, a time limit. A process whose connection ends while others are awaited is as
+//! if it had not come, so that it can be started again.
 //!
 //! After each call take what is to be sent ([`Gathering::poll_reply`]), and call [`Gathering::on_timeout`] at
 //! [`Gathering::next_timeout`].

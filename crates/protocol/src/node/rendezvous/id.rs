@@ -41,7 +41,8 @@ pub enum IdError {
     NoId,
     /// It is an id of another form.
     #[error(
-        "this id has the form comem{0}, and this version of Comem reads comem{FORM}; install the same version everywhere"
+        "this id has the form comem{0}, and this version of Comem reads comem{FORM}; install the same version \
+         everywhere"
     )]
     Form(u32),
     /// It was cut or changed on its way.

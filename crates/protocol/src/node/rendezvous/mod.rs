@@ -14,8 +14,8 @@
 //! ```
 //!
 //! So a rendezvous plays the part of `comem run`: it numbers the nodes, tells each how many share its host, and tells
-//! all where node zero listens. What must agree beyond that, start-up checks. The process that made the id need not be a
-//! node.
+//! all where node zero listens. What must agree beyond that, start-up checks. The process that made the id need not be
+//! a node.
 //!
 //! All but the first message carry a tag that only who has the id can make. The nonces keep old ones from counting.
 //!
