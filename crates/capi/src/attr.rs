@@ -254,7 +254,7 @@ mod tests {
     fn settings_without_a_value_and_texts_that_are_no_id_are_refused() {
         let refused = |attr: &Attr| {
             // SAFETY: the pointers are null or lead to strings that live.
-            let failure = unsafe { attr.builder() }.err().expect("it makes no sense");
+            let failure = unsafe { attr.builder() }.expect_err("it makes no sense");
             assert_eq!(failure.code, Code::Argument);
             failure.what
         };
