@@ -3,10 +3,12 @@
 mod pages;
 mod tools;
 mod values;
+mod watch;
 
 pub use pages::{PageArgs, var as page_var};
 pub use tools::{BenchArgs, BenchSubject, BrazosArgs, CompareArgs, NautilusArgs, NetArgs, ReportArgs};
 pub use values::ports;
+pub use watch::{JobsArgs, KillArgs};
 
 use crate::choice::{EngineChoice, backbone_or_auto};
 use crate::control::{Job, var};
@@ -25,7 +27,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use values::time;
-use values::{faults, job_number, mtu, multicast, node, nodes, or_output, port, switch, threads, time_or_off};
+use values::{
+    faults, job_name, job_number, mtu, multicast, node, nodes, or_output, port, switch, threads, time_or_off,
+};
 
 /// Comem: the threads of one program on several machines, sharing memory.
 #[derive(Parser, Debug)]
@@ -45,6 +49,10 @@ pub enum Command {
     Exec(Box<ExecArgs>),
     /// Start programs on this machine for callers that prove a shared key
     Daemon(DaemonArgs),
+    /// Show this user's jobs that run on this host
+    Jobs(JobsArgs),
+    /// End jobs, as Ctrl-C does in their terminals: comem kill JOB
+    Kill(KillArgs),
     /// Check what machines can do, and what a remote access between them will cost
     Doctor(DoctorArgs),
     /// Show where the time of a run went, and what its shared memory cost: comem report run.json
@@ -288,6 +296,9 @@ pub struct RunArgs {
     /// Where to run: a:2,b (host:nodes) [default: here]
     #[arg(long, env = "COMEM_HOSTS", value_name = "LIST")]
     pub hosts: Option<String>,
+    /// The job's name, for comem jobs, top and kill [default: the program's]
+    #[arg(long, env = "COMEM_JOB_NAME", value_name = "NAME", value_parser = job_name)]
+    pub name: Option<String>,
     /// How to start nodes on other hosts
     #[arg(long, env = "COMEM_LAUNCH", value_name = "HOW", default_value = "ssh")]
     pub launch: Launch,
@@ -509,7 +520,7 @@ fn command_named(first: Option<String>) -> String {
 /// settled for it, and its names.
 pub fn not_meant(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsString> {
     const SETTLED: [&str; 5] = [var::NODES, var::THREADS, var::SLOW, var::BACKBONE, var::AUTH];
-    const NAMES: [&str; 3] = [var::PROG_ID, var::STATS, var::CAPTURE];
+    const NAMES: [&str; 4] = [var::PROG_ID, var::STATS, var::CAPTURE, "COMEM_JOB_NAME"];
     let ours: Vec<_> = variables.filter(|(name, _)| name.to_string_lossy().starts_with("COMEM_")).collect();
     let within_a_node = ours.iter().any(|(name, value)| name == var::NODE && !value.is_empty());
     let of_that_node = |name: &OsString| within_a_node && SETTLED.iter().chain(&NAMES).any(|one| name == one);

@@ -9,10 +9,14 @@
 //! | a node has two programs at once | one sentence; the job ends |
 //! | a node ends well | nothing, unless it left in the middle of the job, or never came: then the others are told |
 //! | a node ends badly, or a host is lost | one sentence; the others are told; after a second they are ended |
-//! | Ctrl-C, SIGTERM, `--timeout`, nobody reads our output | all are told to stop, then ended |
+//! | Ctrl-C, SIGTERM, `comem kill`, `--timeout`, nobody reads our output | all are told to stop, then ended |
+//! | somebody watches | nodes are asked for their counters ([`watched`]) |
 //! | all have ended | what is left of their process groups is killed; statistics; the first failing status |
 
 mod ending;
+mod watched;
+
+pub use watched::Watched;
 
 use crate::control::{FromNode, Job, ToNode, key_to_hex};
 use crate::failure::{Failure, Outcome, exit};
@@ -100,6 +104,8 @@ pub struct Running<'a> {
     hosts: Vec<Host>,
     signals: &'a Signals,
     output: &'a mut Output,
+    /// Who watches the job, where others can see it.
+    watched: Option<&'a mut Watched>,
     nodes: BTreeMap<u16, Node>,
     infos: Vec<Option<HostInfo>>,
     /// What nodes run one after the other: the first programs of all, the second, ...
@@ -202,6 +208,7 @@ impl<'a> Running<'a> {
             hosts,
             signals,
             output,
+            watched: None,
             nodes,
             infos,
             rounds,
@@ -219,6 +226,12 @@ impl<'a> Running<'a> {
             start_said: false,
             start_failed: false,
         }
+    }
+
+    /// A job that others may watch and end.
+    pub fn watched_by(mut self, watched: Option<&'a mut Watched>) -> Running<'a> {
+        self.watched = watched;
+        self
     }
 
     /// Runs until all is over.
@@ -251,6 +264,7 @@ impl<'a> Running<'a> {
     fn step(&mut self, polls: &mut PollSet) -> Outcome<()> {
         polls.clear();
         polls.readable(self.signals);
+        self.register_watchers(polls);
         let clogged = self.output.is_clogged();
         for host in &self.hosts {
             match host {
@@ -268,6 +282,7 @@ impl<'a> Running<'a> {
         self.take_events(polls);
         self.read_stdin(polls);
         self.take_signals();
+        self.take_watchers(polls);
         self.on_time(Instant::now());
         self.ask_for_output();
         Ok(())
@@ -294,7 +309,7 @@ impl<'a> Running<'a> {
         });
         let terminal = (self.stdin.open && self.stdin.away).then(|| Instant::now() + TERMINAL_LOOK);
         let all = remotes.map(Some).chain([ending, limit, terminal, self.output.deadline()]);
-        all.chain([self.start_said_at]).fold(None, earlier)
+        all.chain([self.start_said_at, self.sample_at()]).fold(None, earlier)
     }
 
     fn take_events(&mut self, polls: &PollSet) {
@@ -364,6 +379,7 @@ impl<'a> Running<'a> {
         if !std::mem::replace(&mut state.began, true) {
             return;
         }
+        self.watched.iter_mut().for_each(|watched| watched.forget(node));
         let (before, left) = (state.round, !state.finished);
         state.round += 1;
         (state.joined, state.finished, state.complained) = (false, false, false);
@@ -432,6 +448,7 @@ impl<'a> Running<'a> {
             FromNode::Outlives => state.outlives = true,
             FromNode::Finished => self.node_finished(node),
             FromNode::Stats { stats } => state.stats = stats.as_object().cloned(),
+            FromNode::Sample { sample } => self.take_sample(node, sample),
             FromNode::Failed { message } => {
                 let first_time = !std::mem::replace(&mut state.complained, true);
                 // Nodes that end because the user wants it need not say so.

@@ -5,6 +5,7 @@
 //! | `run` | [`run`] | starts a program as several nodes and stays with it |
 //! | `exec` | [`exec`] | takes a place in a job that Slurm or mpirun started |
 //! | `daemon` | [`daemon`] | starts programs for callers that prove a shared key |
+//! | `jobs`, `kill` | [`jobs`] | shows running jobs, and ends one |
 //! | `doctor` | [`doctor`] | checks hosts and measures between them |
 //! | `report` | [`report`] | shows where the time of a run went |
 //! | `compare` | [`compare`] | runs a program under every engine that fits |
@@ -18,7 +19,8 @@
 //!
 //! A job goes through these modules: [`args`] reads the command line, [`plan`] makes it into one [`spec`] a host; a
 //! [`group`] is the nodes of this host, a [`remote`] those of another, behind an [`agent`] and a [`link`] of
-//! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters. What looks at
+//! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters. While it runs,
+//! [`live`] shows it to whoever asks. What looks at
 //! jobs runs them by this very command ([`trial`]) and reads their stats files, and [`progress`] tells who waits;
 //! [`table`] and [`picture`] show numbers. What belongs to this command is found by [`installation`].
 
@@ -43,7 +45,9 @@ mod hosts;
 mod inline;
 mod installation;
 mod job;
+mod jobs;
 mod link;
+mod live;
 mod manual;
 mod misspelt;
 mod output;
@@ -96,6 +100,8 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
         Command::Run(args) => run::main(args),
         Command::Exec(args) => exec::main(args),
         Command::Daemon(args) => daemon_command(args),
+        Command::Jobs(args) => jobs::list(args),
+        Command::Kill(args) => jobs::kill(args),
         Command::Doctor(args) => doctor::main(args),
         Command::Report(args) => report::main(args),
         Command::Compare(args) => compare::main(args),

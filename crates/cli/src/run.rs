@@ -9,7 +9,9 @@ use crate::failure::{Failure, Outcome, exit};
 use crate::group::Group;
 use crate::guardian::Guardian;
 use crate::hash_seed;
-use crate::job::{Host, JobOrders, JobResult, Running};
+use crate::job::{Host, JobOrders, JobResult, Running, Watched};
+use crate::live::registry::{self, Registration};
+use crate::live::watchers::Watchers;
 use crate::output::Output;
 use crate::plan::{self, HostPlan, Plan, Reach};
 use crate::program;
@@ -65,12 +67,21 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     if let Some(note) = debug::prepare(args, &plan)? {
         output.say(&format!("comem: {note}"));
     }
+    let mut watched = match watched(args, &plan) {
+        Ok(watched) => Some(watched),
+        Err(failure) => {
+            if args.node.verbose {
+                output.say(&failure.to_string());
+            }
+            None
+        }
+    };
     let mut started = Started { hosts: Vec::new(), events: Vec::new() };
     let resources = Resources { lock, guardian, limit };
     let result = start_hosts(args, &plan, caller.as_ref(), resources, &mut started);
     let result = result.and_then(|()| {
         let running = Running::new(orders(args, &plan), started.hosts, &signals, &mut output);
-        running.run(started.events)
+        running.watched_by(watched.as_mut()).run(started.events)
     });
     // Nobody looks for signals any more: from here on they end a launcher that waits for who reads its output.
     sys::signals::ignore(libc::SIGUSR1);
@@ -80,6 +91,9 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
         output.say(&failure.to_string());
     }
     let code = outcome.as_ref().map_or_else(|failure| failure.code, |(code, _)| *code);
+    if let Some(watched) = watched {
+        watched.end(code);
+    }
     output.finish(!outcome.is_ok_and(|(_, interrupted)| interrupted));
     // The last lines may be what could not be written.
     match output.broken().and_then(Failure::of_output).filter(|_| code == exit::SUCCESS) {
@@ -116,6 +130,13 @@ fn refuse_foreign(args: &RunArgs) -> Outcome<()> {
     let Some((name, count)) = control::foreign_launcher().filter(|_| !args.dry_run) else { return Ok(()) };
     let what = format!("{name} started comem run {count} times, and each would run a whole job");
     Err(Failure::usage(what, format!("use `{name} comem exec PROGRAM`, or comem run without {name}")))
+}
+
+/// Shows the job to whoever asks for it. Where that cannot be, it runs all the same.
+fn watched(args: &RunArgs, plan: &Plan) -> Outcome<Watched> {
+    let job = registry::describe(plan, args.name.as_deref(), args.node.threads, &args.command);
+    let (registration, listener) = Registration::new(job)?;
+    Ok(Watched::new(Watchers::new(registration, listener)))
 }
 
 /// Somebody who asks daemons, when daemons are to be asked.

@@ -104,6 +104,11 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
+/// A number of things: `1 node`, `4 nodes`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
 /// A number of bytes with its unit, by powers of two.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -14,6 +14,7 @@
 //! | [`FromNode::Outlives`] | the process (an interpreter, say) goes on when others are lost; it ends by itself |
 //! | [`FromNode::Failed`] | the node gives up; the launcher prints the message, the node prints nothing |
 //! | [`FromNode::Stats`] | once, at the end, also after a failure |
+//! | [`FromNode::Sample`] | the answer to [`ToNode::Sample`] |
 //! | [`FromNode::Finished`] | the closing barrier is passed; the node may end with any status it likes |
 //! | [`FromNode::Beside`] | a second program of the node wants a place while the first still has it |
 //!
@@ -22,6 +23,7 @@
 //! | [`ToNode::Job`] | keeps it: key, program number, authentication |
 //! | [`ToNode::Zero`] | joins node zero there |
 //! | [`ToNode::PeerEnded`] | takes the node for lost at once, and ends within a second |
+//! | [`ToNode::Sample`] | tells its counters up to now; one that has not started, or has finished, says nothing |
 //! | [`ToNode::AllFinished`] | ends at once, having passed the closing barrier: nobody waits for a word of it |
 //! | [`ToNode::Stop`] | sends its statistics and ends; 300 ms later comes SIGTERM, a second later SIGKILL |
 //!
@@ -147,6 +149,11 @@ pub enum FromNode {
         /// Any JSON object; numbers are added up over the nodes.
         stats: serde_json::Value,
     },
+    /// This node's counters up to now.
+    Sample {
+        /// Those of [`FromNode::Stats`] that are cheap to tell, in the same form.
+        sample: serde_json::Value,
+    },
     /// The node's process goes on when its job cannot, to save what it has: it is not to be ended when others are lost.
     Outlives,
     /// The closing barrier is passed: this node's end is no loss any more.
@@ -176,6 +183,12 @@ pub enum ToNode {
     },
     /// Every node has passed the closing barrier.
     AllFinished,
+    /// Somebody watches the job: the node is to tell its counters.
+    Sample {
+        /// Whether to tell what its threads wait for, too.
+        #[serde(default)]
+        waits: bool,
+    },
     /// The job is to end.
     Stop {
         /// Why.

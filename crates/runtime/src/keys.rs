@@ -135,7 +135,7 @@ pub fn user_id() -> u32 {
 /// None of them can be used; the text names the first.
 pub fn runtime_directory() -> Result<PathBuf, Unfit> {
     if let Some(named) = std::env::var_os("COMEM_RUNTIME_DIR") {
-        return own_directory(PathBuf::from(named));
+        return private_directory(PathBuf::from(named));
     }
     usual_directory()
 }
@@ -146,16 +146,20 @@ pub fn runtime_directory() -> Result<PathBuf, Unfit> {
 /// As [`runtime_directory`].
 pub fn usual_directory() -> Result<PathBuf, Unfit> {
     let user = user_id();
-    own_directory(PathBuf::from(format!("/tmp/comem-{user}"))).or_else(|first| {
+    private_directory(PathBuf::from(format!("/tmp/comem-{user}"))).or_else(|first| {
         let session = PathBuf::from(format!("/run/user/{user}/comem"));
         let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".comem"));
         let home = home.map(|home| home.join(format!("run-{}", crate::boot::host_name())));
         let others = [Some(session), home];
-        others.into_iter().flatten().find_map(|path| own_directory(path).ok()).ok_or(first)
+        others.into_iter().flatten().find_map(|path| private_directory(path).ok()).ok_or(first)
     })
 }
 
-fn own_directory(path: PathBuf) -> Result<PathBuf, Unfit> {
+/// A directory of this user's in which nobody else can write, made if need be. A link to one does not count.
+///
+/// # Errors
+/// It cannot be made, or is something else.
+pub fn private_directory(path: PathBuf) -> Result<PathBuf, Unfit> {
     let shown = path.display();
     let instead = "remove it, or name another directory in COMEM_RUNTIME_DIR";
     match DirBuilder::new().mode(0o700).create(&path) {
@@ -344,16 +348,16 @@ mod tests {
     #[test]
     fn a_directory_serves_only_if_it_is_this_users_alone() {
         let scratch = Scratch::new("directory");
-        let made = own_directory(scratch.0.join("made")).unwrap();
+        let made = private_directory(scratch.0.join("made")).unwrap();
         assert_eq!(std::fs::metadata(&made).unwrap().mode() & 0o777, 0o700);
-        assert_eq!(own_directory(made.clone()), Ok(made.clone()));
+        assert_eq!(private_directory(made.clone()), Ok(made.clone()));
         set_mode(&made, 0o770);
-        assert!(own_directory(made.clone()).is_err(), "a group can write there");
+        assert!(private_directory(made.clone()).is_err(), "a group can write there");
         set_mode(&made, 0o700);
         symlink(&made, scratch.0.join("link")).unwrap();
-        assert!(own_directory(scratch.0.join("link")).is_err(), "somebody may lead it elsewhere");
+        assert!(private_directory(scratch.0.join("link")).is_err(), "somebody may lead it elsewhere");
         std::fs::write(scratch.0.join("file"), "").unwrap();
-        assert!(own_directory(scratch.0.join("file")).is_err());
+        assert!(private_directory(scratch.0.join("file")).is_err());
     }
 
     #[test]

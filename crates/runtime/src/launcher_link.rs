@@ -8,6 +8,7 @@ use crate::report;
 use comem_protocol::ids::NodeId;
 use comem_protocol::time::Span;
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -33,6 +34,9 @@ impl LauncherLink {
                     Ok(ToNode::Stop { reason }) => {
                         link.node.get().inspect(|node| tell_of_long_waits(node));
                         link.tell(Error::Stopped(reason));
+                    }
+                    Ok(ToNode::Sample { waits }) => {
+                        link.node.get().inspect(|node| node.launcher.tell_sample(report::sample(node, waits)));
                     }
                     Ok(ToNode::AllFinished) => {
                         link.node.get().inspect(|node| node.life.shutdown.all_have_finished());
@@ -72,16 +76,29 @@ impl LauncherLink {
 }
 
 /// The way to the launcher, if there is one.
-pub(crate) struct ToLauncher(Option<Arc<ControlWriter<FromNode>>>);
+pub(crate) struct ToLauncher {
+    writer: Option<Arc<ControlWriter<FromNode>>>,
+    samples: AtomicU64,
+}
 
 impl ToLauncher {
     pub(crate) fn new(writer: Option<Arc<ControlWriter<FromNode>>>) -> ToLauncher {
-        ToLauncher(writer)
+        ToLauncher { writer, samples: AtomicU64::new(0) }
+    }
+
+    /// How often the launcher has asked for counters while the job ran: 0 where nobody has watched.
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+
+    fn tell_sample(&self, sample: serde_json::Value) {
+        self.samples.fetch_add(1, Ordering::Relaxed);
+        self.tell(&FromNode::Sample { sample });
     }
 
     /// Tells the launcher; whether there is one that can hear.
     pub(crate) fn tell(&self, message: &FromNode) -> bool {
-        self.0.as_ref().is_some_and(|writer| writer.send(message).is_ok())
+        self.writer.as_ref().is_some_and(|writer| writer.send(message).is_ok())
     }
 }
 

@@ -13,6 +13,8 @@ use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::ids::Slot;
 use comem_protocol::wire::message::SyncRequest;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The version of the stats file's form.
 pub const STATS_SCHEMA: u32 = 1;
@@ -29,19 +31,13 @@ impl crate::Comem {
 
 /// This node's statistics. `failure` says why the node ended, if it did not come to its natural end.
 pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
-    // From the moment in which the program's main thread took its place: what its parts add up to.
-    let now = node.now();
-    let wall = (now - node.life.began().unwrap_or_else(|| node.wire.started())).0;
-    // Threads that compute or wait have booked neither yet: a job may end in the middle of both.
-    let mut unbooked: Vec<Counters> = node.slots.iter().map(|thread_slot| thread_slot.unbooked(now)).collect();
-    unbooked.extend(node.wire.link_counters());
-    let counters = node.slots.iter().map(|thread_slot| &thread_slot.counters).chain(&unbooked);
-    let mut value = summary(counters, node.threads(), wall);
+    let mut value = counters(node);
     let (host, pid) = node.wire.member(node.me()).unwrap_or_default();
     value["node"] = json!(node.me().0);
     value["host"] = json!(host);
     value["pid"] = json!(pid);
     value["threads"] = json!(node.threads());
+    value["samples"] = json!(node.launcher.samples());
     value["engine"] = json!(node.config.engine.name());
     value["backbone"] = json!(node.config.backbone_name());
     value["multicast"] = json!(node.wire.way().name());
@@ -72,6 +68,30 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     }
     if let Some(failure) = failure {
         value["failure"] = json!(failure.to_string());
+    }
+    value
+}
+
+/// What this node's threads have counted up to now.
+fn counters(node: &Node) -> Value {
+    // From the moment in which the program's main thread took its place: what its parts add up to.
+    let now = node.now();
+    let wall = (now - node.life.began().unwrap_or_else(|| node.wire.started())).0;
+    // Threads that compute or wait have booked neither yet: a job may end in the middle of both.
+    let mut unbooked: Vec<Counters> = node.slots.iter().map(|thread_slot| thread_slot.unbooked(now)).collect();
+    unbooked.extend(node.wire.link_counters());
+    let counters = node.slots.iter().map(|thread_slot| &thread_slot.counters).chain(&unbooked);
+    summary(counters, node.threads(), wall)
+}
+
+/// What this node tells whoever watches the job while it runs: the cheap part of [`stats`], of the dearest regions
+/// alone. With `waits`, also what threads wait for and which locks they hold.
+pub(crate) fn sample(node: &Node, waits: bool) -> Value {
+    let mut value = counters(node);
+    value["threads"] = json!(node.threads());
+    value["regions"] = hot_regions(node);
+    if waits {
+        value["waits"] = json!(self::waits(node).into_iter().chain(locks_held(node)).collect::<Vec<_>>());
     }
     value
 }
@@ -144,35 +164,52 @@ fn false_sharing(shared: &Shared, known: &RegionState, symbols: &LazySymbols) ->
         .collect()
 }
 
-/// The regions of the shared heap and what they cost here, the dearest first.
-fn regions(node: &Node) -> Value {
-    use std::sync::atomic::Ordering::Relaxed;
-    let Some(shared) = node.shared() else { return json!([]) };
-    shared.sharing.note_putters(shared.directory());
-    shared.sharing.found().settle();
+/// The regions of the shared heap, those first that have cost most here.
+fn dearest_first(shared: &Shared) -> Vec<Arc<RegionState>> {
     let mut all = shared.table.all();
-    let symbols = LazySymbols::new(Symbols::of_this_program);
-    all.sort_by_key(|k| {
+    all.sort_by_cached_key(|k| {
         let cost = (&k.costs.fetch_ns, &k.costs.pages_fetched, &k.costs.faults);
         std::cmp::Reverse((cost.0.load(Relaxed), cost.1.load(Relaxed), cost.2.load(Relaxed)))
     });
-    let one = |known: &std::sync::Arc<RegionState>| {
-        let costs = &known.costs;
-        let mut one = json!({
-            "label": known.name(),
-            "named_by": known.named_by(),
-            "address": format!("{:#x}", shared.address_of(known.region.first)),
-            "bytes": known.region.bytes,
-            "engine": known.region.engine.name(),
-            "unit_pages": unit_pages(known.region.unit),
-            "faults": costs.faults.load(Relaxed),
-            "fetch_us": costs.fetch_ns.load(Relaxed) / 1000,
-            "pages_fetched": costs.pages_fetched.load(Relaxed),
-            "pages_owned": known.slots().map(|cell| cell.lock().table.units().home_pages()).sum::<u32>(),
-            "diff_bytes": costs.diff_bytes.load(Relaxed),
-            "invalidations": costs.invalidations.load(Relaxed),
-            "false_sharing": false_sharing(shared, known, &symbols),
-        });
+    all
+}
+
+/// What a region is, and what it has cost here.
+fn region(shared: &Shared, known: &RegionState) -> Value {
+    let costs = &known.costs;
+    json!({
+        "label": known.name(),
+        "named_by": known.named_by(),
+        "address": format!("{:#x}", shared.address_of(known.region.first)),
+        "bytes": known.region.bytes,
+        "engine": known.region.engine.name(),
+        "unit_pages": unit_pages(known.region.unit),
+        "faults": costs.faults.load(Relaxed),
+        "fetch_us": costs.fetch_ns.load(Relaxed) / 1000,
+        "pages_fetched": costs.pages_fetched.load(Relaxed),
+        "diff_bytes": costs.diff_bytes.load(Relaxed),
+        "invalidations": costs.invalidations.load(Relaxed),
+    })
+}
+
+/// The few regions that have cost most here.
+fn hot_regions(node: &Node) -> Value {
+    const HOT: usize = 16;
+    let Some(shared) = node.shared() else { return json!([]) };
+    dearest_first(shared).iter().take(HOT).map(|known| region(shared, known)).collect()
+}
+
+/// The regions of the shared heap and what they cost here, the dearest first.
+fn regions(node: &Node) -> Value {
+    let Some(shared) = node.shared() else { return json!([]) };
+    shared.sharing.note_putters(shared.directory());
+    shared.sharing.found().settle();
+    let all = dearest_first(shared);
+    let symbols = LazySymbols::new(Symbols::of_this_program);
+    let one = |known: &Arc<RegionState>| {
+        let mut one = region(shared, known);
+        one["pages_owned"] = json!(known.slots().map(|cell| cell.lock().table.units().home_pages()).sum::<u32>());
+        one["false_sharing"] = json!(false_sharing(shared, known, &symbols));
         if let Unit::Bytes(unit_bytes) = known.region.unit {
             let costs = &known.line_costs;
             one["unit_bytes"] = json!(unit_bytes);

@@ -47,6 +47,23 @@ pub fn job_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected the number of a job, as `comem daemon list` shows it".to_string())
 }
 
+/// The name of a job.
+///
+/// # Errors
+/// It is empty, long, or looks like a number, which jobs have too.
+pub fn job_name(text: &str) -> Result<String, String> {
+    const CHARS_MAX: usize = 64;
+    match text {
+        "" => Err("a job's name has at least one character".to_string()),
+        text if text.chars().count() > CHARS_MAX => Err(format!("a job's name has at most {CHARS_MAX} characters")),
+        text if text.chars().any(comem::error::steers) => Err("a job's name has no control characters".to_string()),
+        text if text.chars().all(|c| c.is_ascii_digit()) => {
+            Err("a job's name is no number: jobs have these".to_string())
+        }
+        text => Ok(text.to_string()),
+    }
+}
+
 /// Numbers by which a job tunes itself: the text, if it makes sense.
 pub fn tuning(text: &str) -> Result<String, String> {
     if text.is_empty() { Ok(String::new()) } else { comem::settings::tuning(text).map(|_| text.to_string()) }
@@ -227,6 +244,16 @@ mod tests {
         assert_eq!(time_or_off("10s"), Ok("10000ms".to_string()));
         for wrong in ["", "s", "0", "nan", "inf", "1d"] {
             assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_of_jobs_are_no_numbers() {
+        for good in ["sor", "4x", "über lang", &"x".repeat(64)] {
+            assert_eq!(job_name(good), Ok(good.to_string()));
+        }
+        for wrong in ["", "4711", "a\nb", "\u{1b}[2J", &"x".repeat(65)] {
+            assert!(job_name(wrong).is_err(), "{wrong}");
         }
     }
 

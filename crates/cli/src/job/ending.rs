@@ -59,7 +59,14 @@ impl Running<'_> {
 
     /// A signal that ends the job.
     fn take_ending(&mut self, signal: Caught) {
-        let echo = !signal.typed && self.signal_at.is_some_and(|at| at.elapsed() < ECHO_LIMIT);
+        let name = signals::name(signal.number);
+        let (said, reason) = (format!("after {name}"), format!("the launcher got {name}"));
+        self.end_as_wanted(signal.typed, &said, &reason, exit::SIGNAL + signal.number);
+    }
+
+    /// The user wants the end; `is_meant`, when an order right after another is no echo of it.
+    pub(super) fn end_as_wanted(&mut self, is_meant: bool, said: &str, reason: &str, code: i32) {
+        let echo = !is_meant && self.signal_at.is_some_and(|at| at.elapsed() < ECHO_LIMIT);
         if echo {
             return;
         }
@@ -72,9 +79,8 @@ impl Running<'_> {
             }
             return;
         }
-        let name = signals::name(signal.number);
-        self.output.say(&format!("comem: ending all nodes after {name}"));
-        self.interrupt(&format!("the launcher got {name}"), exit::SIGNAL + signal.number);
+        self.output.say(&format!("comem: ending all nodes {said}"));
+        self.interrupt(reason, code);
         self.hurry();
     }
 
@@ -106,6 +112,7 @@ impl Running<'_> {
             self.tell_who_is_missing();
         }
         self.look_at_output();
+        self.sample_on_time(now);
         self.advance_ending(now);
     }
 

@@ -19,6 +19,7 @@ pub use comem::keys::random;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -155,6 +156,50 @@ pub fn wait_for_lock(file: &std::fs::File) -> io::Result<()> {
 pub fn same_file(one: &Path, other: &Path) -> bool {
     let which = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
     which(one).is_some_and(|one| which(other) == Some(one))
+}
+
+/// Who is at the other end of a Unix socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// The process that connected, or that began to listen.
+    pub pid: u32,
+    /// The user whom it acted as.
+    pub user: u32,
+}
+
+/// Who is at the other end of a connected Unix socket.
+pub fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let fd = stream.as_raw_fd();
+    // SAFETY: the pointer and the length describe `found`, which outlives the call.
+    check(unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &raw mut length)
+    })?;
+    Ok(Peer { pid: found.pid as u32, user: found.uid })
+}
+
+/// Connects to a Unix socket; fails where its listener cannot take this one in at once. Reads and writes do not wait.
+pub fn connect_at_once(path: &Path) -> io::Result<UnixStream> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: an all-zero address is a valid value to be filled in.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    // The path ends with a zero byte.
+    if bytes.len() >= address.sun_path.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    address.sun_path.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from as libc::c_char);
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the call takes three numbers and touches no memory.
+    let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
+    // SAFETY: the kernel has just made this descriptor for us alone.
+    let stream = unsafe { UnixStream::from_raw_fd(fd) };
+    let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: the pointer and the length describe `address`, which outlives the call.
+    check(unsafe { libc::connect(fd, (&raw const address).cast(), length) })?;
+    Ok(stream)
 }
 
 /// The user this process acts as.

@@ -1,0 +1,185 @@
+//! A job that others watch, and end: samples of its nodes' counters, and orders of `comem kill`.
+//!
+//! A *round* begins when a sample is due: each node that has joined is asked for its counters, and when all have
+//! answered, or after a moment, what is known is published. A node is asked again only when it has answered.
+
+use super::{Node, Running};
+use crate::control::ToNode;
+use crate::failure::exit;
+use crate::live::VERSION;
+use crate::live::sample::{NodeCounters, NodeSample, Sample, State};
+use crate::live::watchers::Watchers;
+use crate::sys::poll::{PollSet, earlier};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// How long the nodes' answers are waited for before those that have come are shown.
+const ROUND_LIMIT: Duration = Duration::from_millis(200);
+
+/// Who watches a job, and what its nodes have told for that.
+pub struct Watched {
+    watchers: Watchers,
+    began: Instant,
+    published: u64,
+    round: Option<Round>,
+    /// Nodes that have not answered yet.
+    asked: BTreeSet<u16>,
+    told: BTreeMap<u16, (Instant, NodeCounters)>,
+}
+
+struct Round {
+    began: Instant,
+    waits_for: BTreeSet<u16>,
+}
+
+impl Watched {
+    /// A job that begins now.
+    pub fn new(watchers: Watchers) -> Watched {
+        Watched {
+            watchers,
+            began: Instant::now(),
+            published: 0,
+            round: None,
+            asked: BTreeSet::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// The job is over.
+    pub fn end(self, status: i32) {
+        self.watchers.end(status);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let next = match &self.round {
+            Some(round) => Some(round.began + ROUND_LIMIT),
+            None => self.watchers.next_at(),
+        };
+        earlier(next, self.watchers.deadline())
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.round.is_none() && self.watchers.next_at().is_some_and(|at| at <= now)
+    }
+
+    /// A node's next program has told nothing yet.
+    pub(super) fn forget(&mut self, node: u16) {
+        self.asked.remove(&node);
+        self.told.remove(&node);
+    }
+}
+
+impl Node {
+    /// Whether its program listens to what the launcher asks.
+    fn can_tell(&self) -> bool {
+        self.joined && !self.finished && self.ended.is_none()
+    }
+
+    fn state(&self) -> State {
+        match () {
+            () if self.ended.is_some() => State::Ended,
+            () if self.finished => State::Finished,
+            () if self.pid.is_none() || (self.speaks && !self.joined) => State::Starting,
+            () => State::Running,
+        }
+    }
+}
+
+impl Running<'_> {
+    pub(super) fn register_watchers(&self, polls: &mut PollSet) {
+        if let Some(watched) = &self.watched {
+            watched.watchers.register(polls);
+        }
+    }
+
+    pub(super) fn sample_at(&self) -> Option<Instant> {
+        self.watched.as_ref()?.deadline()
+    }
+
+    /// Takes in what watchers say.
+    pub(super) fn take_watchers(&mut self, polls: &PollSet) {
+        let state = self.state();
+        let Some(watched) = &mut self.watched else { return };
+        for killer in watched.watchers.take_ready(polls, state) {
+            let already = !self.may_end();
+            self.end_as_told();
+            if let Some(watched) = &mut self.watched {
+                watched.watchers.answer_kill(killer, already);
+            }
+        }
+    }
+
+    /// `comem kill` is as good as Ctrl-C.
+    fn end_as_told(&mut self) {
+        self.end_as_wanted(false, "as comem kill asks", "comem kill", exit::SIGNAL + libc::SIGINT);
+    }
+
+    /// How far the job is.
+    fn state(&self) -> State {
+        match () {
+            () if !self.may_end() => State::Ending,
+            () if self.nodes.values().any(|node| node.state() == State::Starting) => State::Starting,
+            () => State::Running,
+        }
+    }
+
+    /// Begins a round that is due, and ends one that has lasted long enough.
+    pub(super) fn sample_on_time(&mut self, now: Instant) {
+        let Some(watched) = &mut self.watched else { return };
+        if watched.is_due(now) {
+            let able = self.nodes.iter().filter(|(_, node)| node.can_tell()).map(|(node, _)| *node);
+            let new: BTreeSet<u16> = able.filter(|node| !watched.asked.contains(node)).collect();
+            watched.asked.extend(&new);
+            let waits = watched.watchers.wants_waits();
+            watched.round = Some(Round { began: now, waits_for: new.clone() });
+            new.into_iter().for_each(|node| self.tell(node, &ToNode::Sample { waits }));
+        }
+        self.publish_if_complete(now);
+    }
+
+    /// A node's counters.
+    pub(super) fn take_sample(&mut self, node: u16, sample: serde_json::Value) {
+        let now = Instant::now();
+        let Some(watched) = &mut self.watched else { return };
+        watched.asked.remove(&node);
+        if let Ok(counters) = serde_json::from_value(sample) {
+            watched.told.insert(node, (now, counters));
+        }
+        if let Some(round) = &mut watched.round {
+            round.waits_for.remove(&node);
+        }
+    }
+
+    /// Publishes what is known, when all have answered that can, or the others have taken too long.
+    fn publish_if_complete(&mut self, now: Instant) {
+        let state = self.state();
+        let Some(watched) = &mut self.watched else { return };
+        let Some(round) = &watched.round else { return };
+        let is_awaited = |node: &u16| self.nodes.get(node).is_some_and(Node::can_tell);
+        if round.waits_for.iter().any(is_awaited) && now < round.began + ROUND_LIMIT {
+            return;
+        }
+        let began = round.began;
+        watched.round = None;
+        watched.published += 1;
+        let one = |(number, node): (&u16, &Node)| {
+            let told = watched.told.get(number);
+            NodeSample {
+                node: *number,
+                host: self.orders.host_of.get(number).map_or("?".into(), |h| self.orders.host_names[*h].clone()),
+                pid: node.pid,
+                state: node.state(),
+                counters: told.map(|(_, counters)| counters.clone()),
+                age_ms: told.map_or(0, |(at, _)| now.saturating_duration_since(*at).as_millis() as u64),
+            }
+        };
+        let sample = Sample {
+            version: VERSION,
+            number: watched.published,
+            elapsed_s: watched.began.elapsed().as_secs_f64(),
+            state,
+            nodes: self.nodes.iter().map(one).collect(),
+        };
+        watched.watchers.publish(&sample, began);
+    }
+}

@@ -1,0 +1,317 @@
+//! `comem jobs`, `comem kill` and watchers: with scripts in place of nodes, which say what nodes say.
+
+mod common;
+
+use common::{Held, Scratch, bin, err, finish, json, out, signal, wait};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+
+/// A node that joins, answers who asks for its counters, and counts these answers. It ends when it is told to stop, or
+/// after so many answers as its argument says.
+const NODE: &str = r#"#!/bin/bash
+say() { echo "$1" >&$COMEM_CONTROL_FD; }
+exec 9>held
+say '{"type":"started"}'
+echo ready >&9
+n=0
+pad=$(printf '%*s' ${PAD:-1} '')
+while read -r line <&$COMEM_CONTROL_FD; do case $line in
+*'"sample"'*) n=$((n+1))
+    say '{"type":"sample","sample":{"wall_s":2.0,"threads":1,"messages_sent":'$((n*100+COMEM_NODE))',
+"time_us":{"compute":1500000,"barrier":500000},"pages":{"read_faults":'$((n*7))'},
+"regions":[{"label":"grid'"$pad"'","address":"0x10","bytes":8192,"engine":"hlrc","faults":'$((n*7))'}]}}'
+    if [ "$n" = "$1" ]; then say '{"type":"finished"}'; exit 0; fi;;
+*'"stop"'*) say '{"type":"stats","stats":{"samples":'$n'}}'; exit 5;;
+esac; done
+"#;
+
+/// A running job.
+struct Job {
+    scratch: Scratch,
+    launcher: Child,
+    /// Its nodes hold this open.
+    held: Held,
+}
+
+impl Job {
+    fn start(args: &[&str], node_args: &[&str]) -> Job {
+        Job::start_with(args, node_args, "1")
+    }
+
+    fn start_with(args: &[&str], node_args: &[&str], pad: &str) -> Job {
+        let scratch = Scratch::new();
+        // Control lines are lines.
+        let node = scratch.script("node", &NODE.replace(",\n\"", ",\""));
+        let fifo = scratch.fifo("held");
+        let mut command = scratch.comem();
+        command.env("PAD", pad).arg("run").args(args).arg(node).args(node_args);
+        let launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let job = Job { scratch, launcher, held: Held::open(&fifo) };
+        let nodes = args.iter().position(|arg| *arg == "-n").map_or(1, |at| args[at + 1].parse().unwrap());
+        assert_eq!(job.held.expect_lines(nodes), vec!["ready"; nodes]);
+        job
+    }
+
+    fn pid(&self) -> u32 {
+        self.launcher.id()
+    }
+
+    fn ask(&self, args: &[&str]) -> Output {
+        finish(self.scratch.comem().args(args))
+    }
+
+    fn listed(&self) -> Vec<Value> {
+        let output = self.ask(&["jobs", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        serde_json::from_str::<Value>(&out(&output)).unwrap().as_array().unwrap().clone()
+    }
+
+    /// The files of running jobs.
+    fn files(&self) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(self.scratch.path("run/jobs")).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| !path.to_str().unwrap().ends_with(".ended")).collect()
+    }
+
+    fn connect(&self) -> Watcher {
+        let socket = self.files().into_iter().find(|path| path.extension().is_some_and(|ending| ending == "sock"));
+        let stream = UnixStream::connect(socket.expect("the launcher listens")).unwrap();
+        stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        let lines = BufReader::new(stream.try_clone().unwrap());
+        Watcher { stream, lines }
+    }
+
+    /// Ends when the nodes are gone.
+    fn end(self) -> (Output, Scratch) {
+        self.held.expect_all_gone();
+        (wait(self.launcher), self.scratch)
+    }
+}
+
+/// Whoever has connected to a launcher by hand.
+struct Watcher {
+    stream: UnixStream,
+    lines: BufReader<UnixStream>,
+}
+
+impl Watcher {
+    fn say(&mut self, message: &Value) {
+        self.stream.write_all((message.to_string() + "\n").as_bytes()).unwrap();
+    }
+
+    /// The next that the launcher says, of this type.
+    fn next(&mut self, kind: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            self.lines.read_line(&mut line).unwrap();
+            let said: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+            if said["type"] == kind {
+                return said;
+            }
+        }
+    }
+
+    fn end_comes(&mut self) -> bool {
+        let mut line = String::new();
+        matches!(self.lines.read_line(&mut line), Ok(0) | Err(_))
+    }
+}
+
+#[test]
+fn a_job_is_shown_while_it_runs_and_is_ended_by_its_name() {
+    let job = Job::start(&["-n", "2", "-t", "3", "--name", "first try"], &["0", "a\u{1b}[31m"]);
+    let pid = job.pid().to_string();
+    let listed = job.listed();
+    assert_eq!(listed.len(), 1);
+    let one = &listed[0];
+    assert_eq!((&one["name"], &one["number"], &one["threads"]), (&json!("first try"), &json!(job.pid()), &json!(3)));
+    assert_eq!((&one["state"], &one["version"]), (&json!("running"), &json!(1)));
+    assert_eq!(one["hosts"].as_array().unwrap().len(), 2);
+    assert_eq!(one["command"][2], "a\u{1b}[31m");
+    let table = out(&job.ask(&["jobs"]));
+    assert!(table.lines().count() == 2 && table.contains(&pid) && table.contains("first try"), "{table}");
+    assert!(table.contains("a\\u{1b}[31m"), "nothing steers the terminal: {table:?}");
+    let killed = job.ask(&["kill", "first"]);
+    let text = out(&killed);
+    assert_eq!((killed.status.code(), err(&killed).as_str()), (Some(0), ""));
+    let name = format!("comem: job {pid} (first try, 2 nodes on 1 host)");
+    assert!(text.starts_with(&format!("{name} has been ended after ")) && text.ends_with("status 130\n"), "{text}");
+    assert_eq!((job.listed(), job.files()), (vec![], vec![]));
+    assert_eq!(out(&job.ask(&["jobs"])), "comem: no job of this user runs on this host\n");
+    // A second time is no error, and says what it was.
+    for wanted in [&pid, "first try"] {
+        let again = job.ask(&["kill", wanted]);
+        assert_eq!((again.status.code(), err(&again).as_str()), (Some(0), ""));
+        assert!(out(&again).starts_with(&format!("{name} had ended before, ")), "{}", out(&again));
+    }
+    let (output, _scratch) = job.end();
+    assert_eq!(output.status.code(), Some(130), "as after Ctrl-C");
+    assert!(err(&output).contains("comem: ending all nodes as comem kill asks\n"), "{}", err(&output));
+}
+
+#[test]
+fn what_names_no_job_or_several_ends_none() {
+    let job = Job::start(&["--name", "sor1"], &[]);
+    let other = finish(job.scratch.comem().args(["run", "--name", "4711", "true"]));
+    assert_eq!(other.status.code(), Some(2), "{}", err(&other));
+    let node = job.scratch.text("node");
+    let second = job.scratch.comem().args(["run", "--name", "sor2", &node]).stdout(Stdio::null()).spawn().unwrap();
+    assert_eq!(job.held.expect_lines(1), ["ready"]);
+    for (wanted, why) in [("water", "no job water runs here; see `comem jobs`"), ("sor", "sor may be any of 2 jobs: ")]
+    {
+        // The first is a job: it is not ended where the second is none.
+        let output = job.ask(&["kill", "sor1", wanted]);
+        assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""));
+        assert!(err(&output).contains(why), "{}", err(&output));
+    }
+    assert_eq!(job.listed().len(), 2);
+    let output = job.ask(&["kill", "sor2", "sor1", "sor1"]);
+    assert_eq!((output.status.code(), out(&output).lines().count()), (Some(0), 2), "{}", err(&output));
+    assert_eq!(wait(second).status.code(), Some(130));
+    assert_eq!(job.end().0.status.code(), Some(130));
+}
+
+#[test]
+fn two_that_end_one_job_at_once_both_succeed() {
+    let job = Job::start(&["-n", "2", "--name", "twice"], &[]);
+    let kill = || job.scratch.comem().args(["kill", "twice"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let both = [kill().unwrap(), kill().unwrap()].map(wait);
+    for output in &both {
+        assert_eq!((output.status.code(), err(output).as_str()), (Some(0), ""));
+        assert!(out(output).starts_with("comem: job "), "{}", out(output));
+    }
+    assert_eq!(job.end().0.status.code(), Some(130));
+}
+
+#[test]
+fn what_a_killed_launcher_has_left_is_taken_away() {
+    let mut job = Job::start(&["--name", "lost"], &[]);
+    assert_eq!(job.files().len(), 2);
+    job.launcher.kill().unwrap();
+    job.launcher.wait().unwrap();
+    assert_eq!(job.files().len(), 2, "nobody was there to do it");
+    assert_eq!((job.listed(), job.files()), (vec![], vec![]));
+    assert_eq!(job.ask(&["kill", "lost"]).status.code(), Some(2));
+    job.held.expect_all_gone();
+}
+
+#[test]
+fn a_stopped_job_is_shown_as_such_and_ended_all_the_same() {
+    let job = Job::start(&["--name", "asleep"], &[]);
+    signal(job.pid(), "STOP");
+    assert_eq!(job.listed()[0]["state"], "stopped");
+    let killed = job.ask(&["kill", "asleep"]);
+    assert_eq!(killed.status.code(), Some(0), "{}", err(&killed));
+    assert_eq!(job.end().0.status.code(), Some(130));
+}
+
+#[test]
+fn nodes_are_asked_exactly_as_often_as_somebody_wants_to_know() {
+    let samples = |wanted: u64| {
+        let job = Job::start(&["-n", "2", "--stats", "run.json", "--name", "counted"], &[]);
+        assert_eq!(job.listed().len(), 1, "who lists jobs asks no node");
+        if wanted > 0 {
+            let mut watcher = job.connect();
+            assert_eq!(watcher.next("hello")["version"], 1);
+            watcher.say(&json!({"type": "watch", "every_ms": 50, "count": wanted}));
+            for number in 1..=wanted {
+                let sample = watcher.next("sample");
+                assert_eq!((&sample["number"], &sample["state"]), (&json!(number), &json!("running")));
+                let counted: Vec<u64> =
+                    (0..2).map(|n| sample["nodes"][n]["counters"]["messages_sent"].as_u64().unwrap()).collect();
+                assert_eq!(counted, [100 * number, 100 * number + 1]);
+            }
+        }
+        assert_eq!(job.ask(&["kill", "counted"]).status.code(), Some(0));
+        let (_, scratch) = job.end();
+        json(&scratch.path("run.json"))["totals"]["samples"].as_u64().unwrap()
+    };
+    assert_eq!([0, 1, 3].map(samples), [0, 2, 6], "two nodes, each asked once for a sample");
+}
+
+#[test]
+fn a_watcher_that_does_not_read_keeps_neither_the_job_nor_others_waiting() {
+    // More than a socket holds.
+    let job = Job::start_with(&["-n", "2"], &["12"], "200000");
+    let mut stalled = job.connect();
+    stalled.say(&json!({"type": "watch", "every_ms": 50}));
+    let mut rude = job.connect();
+    rude.stream.write_all(&[b'x'; 8192]).unwrap();
+    assert!(rude.lines.read_line(&mut String::new()).unwrap() > 0 && rude.end_comes(), "no line is so long");
+    let mut garbled = job.connect();
+    garbled.stream.write_all(b"{]\n").unwrap();
+    garbled.next("hello");
+    assert!(garbled.end_comes());
+    let mut watcher = job.connect();
+    watcher.say(&json!({"type": "watch", "every_ms": 50}));
+    let mut seen = 0;
+    let mut last = 0;
+    // The node ends after so many answers; the stalled one may have caused some of them.
+    while last < 1100 {
+        let sample = watcher.next("sample");
+        seen += 1;
+        last = sample["nodes"][0]["counters"]["messages_sent"].as_u64().unwrap_or(0);
+    }
+    assert!(seen >= 8, "{seen}");
+    assert_eq!(watcher.next("ended")["status"], 0, "the job ends while it is watched");
+    assert!(watcher.end_comes());
+    assert_eq!(job.end().0.status.code(), Some(0));
+}
+
+/// Needs root, to be two users.
+#[test]
+fn a_job_of_another_user_is_neither_seen_nor_ended() {
+    const NOBODY: u32 = 65534;
+    let job = Job::start(&["--name", "mine"], &[]);
+    let as_nobody = |args: &[&str], directory: &str| {
+        let mut command = job.scratch.comem();
+        command.args(args).env("COMEM_RUNTIME_DIR", directory).current_dir("/").uid(NOBODY).gid(NOBODY);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map(wait)
+    };
+    // SAFETY: the call takes nothing and touches no memory.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root || as_nobody(&["--version"], "").is_err() {
+        println!("SKIP: only root can be another user, for whom {} can be run", bin());
+    } else {
+        let own = format!("/tmp/comem-test-nobody-{}", std::process::id());
+        let listed = as_nobody(&["jobs"], &own).unwrap();
+        assert_eq!(out(&listed), "comem: no job of this user runs on this host\n", "{}", err(&listed));
+        let pid = job.pid().to_string();
+        assert_eq!(as_nobody(&["kill", &pid], &own).unwrap().status.code(), Some(2));
+        let theirs = job.scratch.text("run");
+        for args in [&["jobs"][..], &["kill", &pid]] {
+            let refused = as_nobody(args, &theirs).unwrap();
+            assert_eq!((refused.status.code(), out(&refused).as_str()), (Some(3), ""), "{}", err(&refused));
+        }
+        // Root gets past the directory's mode, but not past the launcher.
+        let mut command = job.scratch.comem();
+        std::os::unix::fs::chown(job.scratch.path("run"), Some(NOBODY), Some(NOBODY)).unwrap();
+        assert_eq!(finish(command.arg("jobs")).status.code(), Some(3));
+        std::os::unix::fs::chown(job.scratch.path("run"), Some(0), Some(0)).unwrap();
+        let mut started = job.scratch.comem();
+        started.args(["run", "sleep", "1000"]).env("COMEM_RUNTIME_DIR", &own).current_dir("/").uid(NOBODY).gid(NOBODY);
+        let mut theirs = started.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let socket = loop {
+            let files = std::fs::read_dir(format!("{own}/jobs")).into_iter().flatten().flatten();
+            let mut paths = files.map(|entry| entry.path()).collect::<Vec<_>>();
+            if paths.iter().any(|path| path.extension().is_some_and(|ending| ending == "job")) {
+                paths.retain(|path| path.extension().is_some_and(|ending| ending == "sock"));
+                break paths.remove(0);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        };
+        let stream = UnixStream::connect(socket).unwrap();
+        let mut root = Watcher { lines: BufReader::new(stream.try_clone().unwrap()), stream };
+        let _ = root.stream.write_all(b"{\"type\":\"kill\"}\n");
+        assert!(root.end_comes(), "it is not even greeted");
+        assert!(theirs.try_wait().unwrap().is_none(), "it goes on");
+        signal(theirs.id(), "TERM");
+        theirs.wait().unwrap();
+        std::fs::remove_dir_all(&own).unwrap();
+    }
+    assert_eq!(job.ask(&["kill", "mine"]).status.code(), Some(0));
+    assert_eq!(job.end().0.status.code(), Some(130));
+}
