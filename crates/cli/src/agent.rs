@@ -47,6 +47,15 @@ pub struct DaemonOrders {
     pub limits: Limits,
     /// The program that was asked for, resolved: the one that may be started now.
     pub program: PathBuf,
+    /// How many nodes were asked for, where the caller has said that.
+    pub nodes: Option<usize>,
+}
+
+/// What a daemon has let its caller start.
+struct Allowed {
+    limits: Limits,
+    program: PathBuf,
+    nodes: Option<usize>,
 }
 
 struct Agent {
@@ -54,7 +63,7 @@ struct Agent {
     signals: Signals,
     guardian: Option<Guardian>,
     limit: FdLimit,
-    limits: Option<(Limits, PathBuf)>,
+    limits: Option<Allowed>,
     spec: Option<HostSpec>,
     group: Option<Group>,
     stage: Option<StageDir>,
@@ -97,7 +106,7 @@ fn to_shells_caller() -> Outcome<Link> {
     Link::to_caller(input, output).map_err(|e| Failure::system("standard input and output", e))
 }
 
-fn to_daemons_caller() -> Outcome<(Link, Option<(Limits, PathBuf)>)> {
+fn to_daemons_caller() -> Outcome<(Link, Option<Allowed>)> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(|e| Failure::system("the daemon's orders", e))?;
     let wrong = |e: &dyn std::fmt::Display| Failure::usage(format!("the daemon's orders make no sense: {e}"), "");
@@ -108,7 +117,8 @@ fn to_daemons_caller() -> Outcome<(Link, Option<(Limits, PathBuf)>)> {
     };
     let mut stream = TcpStream::connect_timeout(&orders.connect, CONNECT_LIMIT).map_err(trouble)?;
     let state = noise::initiate(&mut stream, &psk, Instant::now() + CONNECT_LIMIT).map_err(trouble)?;
-    Ok((Link::sealed(stream, state).map_err(trouble)?, Some((orders.limits, orders.program))))
+    let allowed = Allowed { limits: orders.limits, program: orders.program, nodes: orders.nodes };
+    Ok((Link::sealed(stream, state).map_err(trouble)?, Some(allowed)))
 }
 
 impl Agent {
@@ -241,10 +251,13 @@ impl Agent {
 
     fn start(&mut self) -> Outcome<()> {
         let Some(mut spec) = self.spec.take() else { return Ok(()) };
-        if let Some((limits, program)) = &self.limits {
+        if let Some(Allowed { limits, program, nodes }) = &self.limits {
             allow::check_spec(limits, &mut spec)?;
             if Path::new(&spec.program) != program {
                 return Err(Failure::refused("the agent was asked for one program and given another", ""));
+            }
+            if nodes.is_some_and(|nodes| spec.nodes.len() > nodes) {
+                return Err(Failure::refused("the agent was given more nodes than it was asked for", ""));
             }
         }
         let guardian = self.guardian.take().ok_or_else(|| Failure::refused("the agent has nodes already", ""))?;

@@ -8,7 +8,7 @@ mod watch;
 pub use pages::{PageArgs, var as page_var};
 pub use tools::{BenchArgs, BenchSubject, BrazosArgs, CompareArgs, NautilusArgs, NetArgs, ReportArgs};
 pub use values::ports;
-pub use watch::{JobsArgs, KillArgs};
+pub use watch::{HostsArgs, JobsArgs, KillArgs, TopArgs};
 
 use crate::choice::{EngineChoice, backbone_or_auto};
 use crate::control::{Job, var};
@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use values::time;
 use values::{
-    faults, job_name, job_number, mtu, multicast, node, nodes, or_output, port, switch, threads, time_or_off,
+    faults, job_name, job_number, load, mtu, multicast, node, nodes, or_output, port, switch, threads, time_or_off,
 };
 
 /// Comem: the threads of one program on several machines, sharing memory.
@@ -51,8 +51,12 @@ pub enum Command {
     Daemon(DaemonArgs),
     /// Show this user's jobs that run on this host
     Jobs(JobsArgs),
+    /// Watch a running job: where its time goes, faults, messages, hot regions
+    Top(TopArgs),
     /// End jobs, as Ctrl-C does in their terminals: comem kill JOB
     Kill(KillArgs),
+    /// Show what hosts with daemons have, and whether they have room: cores, load, memory, slots
+    Hosts(HostsArgs),
     /// Check what machines can do, and what a remote access between them will cost
     Doctor(DoctorArgs),
     /// Show where the time of a run went, and what its shared memory cost: comem report run.json
@@ -411,6 +415,12 @@ pub struct ServeArgs {
     /// The interface whose address to listen on
     #[arg(long, env = "COMEM_IFACE", value_name = "NAME|CIDR", conflicts_with = "bind")]
     pub iface: Option<String>,
+    /// Start so many nodes at a time at most [default: any number]
+    #[arg(long, env = "COMEM_SLOTS", value_name = "N", value_parser = nodes)]
+    pub slots: Option<usize>,
+    /// Start nodes only while the load of this host (the average of a minute) is at most so much
+    #[arg(long, env = "COMEM_MAX_LOAD", value_name = "L", value_parser = load)]
+    pub max_load: Option<f64>,
     /// Say what is started and what is dropped
     #[arg(
         short = 'v',

@@ -110,7 +110,8 @@ fn ended_before(wanted: &str) -> Outcome<Option<EndedJob>> {
     Ok(registry::ended()?.into_iter().find(is_meant))
 }
 
-fn in_words(job: &JobInfo) -> String {
+/// A job by its number and its name, with its size.
+pub fn in_words(job: &JobInfo) -> String {
     let (nodes, hosts) = (counted(job.nodes() as u64, "node"), counted(job.host_count() as u64, "host"));
     format!("job {} ({}, {nodes} on {hosts})", job.number, job.name)
 }

@@ -6,6 +6,8 @@
 //! | `exec` | [`exec`] | takes a place in a job that Slurm or mpirun started |
 //! | `daemon` | [`daemon`] | starts programs for callers that prove a shared key |
 //! | `jobs`, `kill` | [`jobs`] | shows running jobs, and ends one |
+//! | `top` | [`top`] | shows what a running job counts |
+//! | `hosts` | [`willing`] | shows what hosts with daemons have |
 //! | `doctor` | [`doctor`] | checks hosts and measures between them |
 //! | `report` | [`report`] | shows where the time of a run went |
 //! | `compare` | [`compare`] | runs a program under every engine that fits |
@@ -65,7 +67,9 @@ mod stage;
 mod stats;
 mod sys;
 mod table;
+mod top;
 mod trial;
+mod willing;
 mod workers;
 
 use args::{AskArgs, Cli, Command, DaemonArgs, DaemonCommand, ServeArgs};
@@ -73,7 +77,7 @@ use comem::control;
 use comem::error::say;
 use daemon::client::{self, Caller};
 use daemon::key;
-use failure::{Failure, Outcome, exit};
+use failure::{Failure, Outcome};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -101,6 +105,8 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
         Command::Exec(args) => exec::main(args),
         Command::Daemon(args) => daemon_command(args),
         Command::Jobs(args) => jobs::list(args),
+        Command::Top(args) => top::main(args),
+        Command::Hosts(args) => willing::main(args),
         Command::Kill(args) => jobs::kill(args),
         Command::Doctor(args) => doctor::main(args),
         Command::Report(args) => report::main(args),
@@ -171,7 +177,8 @@ fn serve(args: &ServeArgs) -> Outcome<i32> {
         (None, bind) => bind.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
     };
     let listen = SocketAddr::new(address, args.port);
-    daemon::server::serve(daemon::server::Settings { listen, key, limits, verbose: args.verbose })
+    let (slots, max_load) = (args.slots, args.max_load);
+    daemon::server::serve(daemon::server::Settings { listen, key, limits, slots, max_load, verbose: args.verbose })
 }
 
 /// The daemons to ask, by name and address.
@@ -187,12 +194,7 @@ fn list(ask: &AskArgs) -> Outcome<i32> {
     let caller = Caller::new(&key, ask.iface.as_deref(), None);
     let asked = daemons(ask, &caller)?;
     if asked.is_empty() {
-        say(format_args!(
-            "comem: no daemon answers a broadcast to UDP port {}; name the host of one that listens at one address \
-             (--bind, --iface) with --host",
-            ask.port
-        ));
-        return Ok(exit::UNREACHABLE);
+        return Err(client::nobody_answers(ask.port, "with --host"));
     }
     let mut empty = true;
     for (name, address) in &asked {

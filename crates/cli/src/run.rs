@@ -209,7 +209,8 @@ fn start_hosts(
             }
             Reach::Daemon => {
                 let caller = caller.ok_or_else(|| Failure::usage("daemons need a key", "give --key-file"))?;
-                let (_, link) = caller.wake(&spec.host, args.daemon_port, Path::new(&spec.program))?;
+                let (_, link) =
+                    caller.wake(&spec.host, args.daemon_port, Path::new(&spec.program), spec.nodes.len())?;
                 let mut remote = Remote::by_daemon(&spec.host, link);
                 remote.order(spec, staged.as_ref());
                 Host::There(Box::new(remote))

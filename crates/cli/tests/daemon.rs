@@ -395,3 +395,53 @@ fn a_daemon_needs_directories_and_a_free_port() {
     let open = finish(scratch.comem().args(args));
     assert!(err(&open).contains("writable by others"), "{}", err(&open));
 }
+
+#[test]
+fn hosts_are_shown_with_their_room_and_those_without_an_answer_are_named() {
+    let daemon = Daemon::start(&["--bind", HERE, "--slots", "3"]);
+    let fifo = daemon.scratch.fifo("held");
+    let program = daemon.scratch.text("programs/hold");
+    let port = daemon.port();
+    let ask = |args: &[&str]| {
+        let key = ["--key-file", "key", "--port", port.as_str()];
+        finish(daemon.scratch.comem().arg("hosts").args(args).args(key))
+    };
+    let state = || {
+        let output = ask(&["--json", HERE]);
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        serde_json::from_str::<serde_json::Value>(&out(&output)).unwrap()[0].clone()
+    };
+    let idle = state();
+    assert_eq!((&idle["version"], &idle["name"], &idle["slots"]), (&1.into(), &HERE.into(), &3.into()));
+    assert_eq!((&idle["jobs"], &idle["nodes"], &idle["free_slots"]), (&0.into(), &0.into(), &3.into()));
+    assert!(idle["host"]["cores"].as_u64().unwrap() > 0 && idle["memory_free_mib"].as_u64().unwrap() > 0);
+    let mut job = daemon.run_command(&["--hosts", "127.0.0.1:2", &program, &fifo]).spawn().unwrap();
+    let held = Held::open(&fifo);
+    held.expect_lines(2);
+    let busy = state();
+    assert_eq!((&busy["jobs"], &busy["nodes"], &busy["free_slots"]), (&1.into(), &2.into(), &1.into()));
+    let refused = daemon.run(&["--hosts", "127.0.0.1:2", &daemon.scratch.text("programs/show")]);
+    assert_eq!(refused.status.code(), Some(8));
+    assert!(err(&refused).contains("has 1 of 3 slots free, and the job wants 2"), "{}", err(&refused));
+    // A host that does not answer does not hide the others.
+    let table = ask(&[HERE, "127.0.0.77"]);
+    assert_eq!(table.status.code(), Some(7));
+    assert!(out(&table).lines().count() == 2 && out(&table).contains("FREE SLOTS"), "{}", out(&table));
+    assert!(err(&table).contains("no daemon answers on host 127.0.0.77"), "{}", err(&table));
+    signal(job.id(), "TERM");
+    job.wait().unwrap();
+    held.expect_all_gone();
+}
+
+#[test]
+fn a_loaded_host_starts_nothing_more() {
+    let daemon = Daemon::start(&["--bind", HERE, "--max-load", "0.000001"]);
+    let load = || std::fs::read_to_string("/proc/loadavg").unwrap().split(' ').next().unwrap().parse::<f64>().unwrap();
+    if load() == 0.0 {
+        println!("SKIP: nothing runs on this host");
+        return;
+    }
+    let refused = daemon.run(&["--hosts", HERE, &daemon.scratch.text("programs/show")]);
+    assert_eq!(refused.status.code(), Some(8), "{}", err(&refused));
+    assert!(err(&refused).contains("and its daemon starts nodes up to 0.000001"), "{}", err(&refused));
+}

@@ -1,14 +1,17 @@
-//! `comem jobs`, `comem kill` and watchers: with scripts in place of nodes, which say what nodes say.
+//! `comem jobs`, `comem kill`, `comem top` and other watchers: with scripts in place of nodes, which say what nodes say.
 
 mod common;
 
 use common::{Held, Scratch, bin, err, finish, json, out, signal, wait};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 
 /// A node that joins, answers who asks for its counters, and counts these answers. It ends when it is told to stop, or
 /// after so many answers as its argument says.
@@ -313,5 +316,132 @@ fn a_job_of_another_user_is_neither_seen_nor_ended() {
         std::fs::remove_dir_all(&own).unwrap();
     }
     assert_eq!(job.ask(&["kill", "mine"]).status.code(), Some(0));
+    assert_eq!(job.end().0.status.code(), Some(130));
+}
+
+#[test]
+fn where_no_terminal_is_top_shows_one_sample_as_text_or_as_json() {
+    let job = Job::start(&["-n", "2", "--name", "seen"], &[]);
+    let text = out(&job.ask(&["top"]));
+    assert!(
+        text.starts_with(&format!("job {} (seen): 2 nodes on 1 host, 1 thread each, engine ", job.pid())),
+        "{text}"
+    );
+    let words = |start: &str| -> Vec<String> {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(start));
+        line.unwrap_or_else(|| panic!("{text}")).split_whitespace().map(str::to_string).collect()
+    };
+    let row = words("1");
+    assert_eq!(row[3..10], ["running", "75%", "0%", "0%", "25%", "0%", "0%"]);
+    assert_eq!((row[10].as_str(), row[12].as_str()), ("7", "101"));
+    assert_eq!(words("all")[9], "201", "{text}");
+    assert_eq!(words("grid")[..4], ["grid", "hlrc", "8.0", "KiB"]);
+    let told: Value = serde_json::from_str(&out(&job.ask(&["top", "se", "--json"]))).unwrap();
+    assert_eq!((&told["version"], &told["job"]["name"]), (&json!(1), &json!("seen")));
+    // The second time that the nodes were asked.
+    assert_eq!(told["sample"]["nodes"][1]["counters"]["messages_sent"], 201);
+    for wrong in [&["top", "other"][..], &["top", "other", "--json"]] {
+        assert_eq!(job.ask(wrong).status.code(), Some(2));
+    }
+    signal(job.pid(), "STOP");
+    let silent = job.ask(&["top", "--once"]);
+    assert_eq!((silent.status.code(), out(&silent).as_str()), (Some(7), ""));
+    assert!(err(&silent).contains("kill -CONT"), "{}", err(&silent));
+    signal(job.pid(), "CONT");
+    assert_eq!(job.ask(&["kill", "seen"]).status.code(), Some(0));
+    let scratch = job.end().1;
+    let nothing = finish(scratch.comem().arg("top"));
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(err(&nothing).contains("no job of this user runs"), "{}", err(&nothing));
+}
+
+/// A terminal, with somebody before it.
+struct Terminal {
+    keys: File,
+    shown: mpsc::Receiver<Vec<u8>>,
+    text: String,
+    device: OwnedFd,
+}
+
+impl Terminal {
+    fn new() -> Terminal {
+        let (mut near, mut far) = (0, 0);
+        let size = libc::winsize { ws_row: 40, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
+        let (name, settings) = (std::ptr::null_mut(), std::ptr::null());
+        // SAFETY: both numbers and the size are ours and outlive the call; no name and no settings are given.
+        let opened = unsafe { libc::openpty(&raw mut near, &raw mut far, name, settings, &raw const size) };
+        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: the system has just made both descriptors for us alone.
+        let (near, device) = unsafe { (File::from_raw_fd(near), OwnedFd::from_raw_fd(far)) };
+        let (sender, shown) = mpsc::channel();
+        let mut reader = near.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                let _ = sender.send(bytes[..count].to_vec());
+            }
+        });
+        Terminal { keys: near, shown, text: String::new(), device }
+    }
+
+    fn start(&self, command: &mut Command) -> Child {
+        let end = || Stdio::from(self.device.try_clone().unwrap());
+        command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm").spawn().unwrap()
+    }
+
+    fn hit(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until something is shown, and forgets what came before it.
+    fn expect(&mut self, part: &str) {
+        loop {
+            if let Some(at) = self.text.find(part) {
+                self.text.drain(..at + part.len());
+                return;
+            }
+            let bytes = self.shown.recv_timeout(common::PATIENCE);
+            let bytes = bytes.unwrap_or_else(|_| panic!("no {part:?} in {:?}", self.text));
+            self.text.push_str(&String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    /// Whether the terminal shows what is typed, and hands on whole lines, as it does for a shell.
+    fn is_as_before(&self) -> bool {
+        // SAFETY: all zeros are a value of this plain type.
+        let mut found: libc::termios = unsafe { std::mem::zeroed() };
+        // SAFETY: the record is ours and outlives the call.
+        assert_eq!(unsafe { libc::tcgetattr(self.device.as_raw_fd(), &raw mut found) }, 0);
+        found.c_lflag & (libc::ICANON | libc::ECHO) == libc::ICANON | libc::ECHO
+    }
+}
+
+#[test]
+fn on_a_terminal_top_draws_again_and_again_and_obeys_keys() {
+    let job = Job::start(&["-n", "2", "--name", "drawn"], &[]);
+    let mut terminal = Terminal::new();
+    let mut top = terminal.start(job.scratch.comem().args(["top", "drawn"]));
+    for _ in 0..3 {
+        terminal.expect("MESSAGES/s");
+    }
+    assert!(!terminal.is_as_before(), "keys come one by one");
+    terminal.hit("w");
+    terminal.expect("w: hide who waits for what");
+    terminal.hit("k");
+    terminal.expect("end the job? y: yes; any other key: no");
+    terminal.hit("n");
+    terminal.expect("q: quit");
+    terminal.hit("q");
+    terminal.expect("\u{1b}[?1049l");
+    terminal.expect("(drawn, 2 nodes on 1 host) goes on");
+    assert_eq!((top.wait().unwrap().code(), terminal.is_as_before()), (Some(0), true));
+    assert_eq!(job.listed().len(), 1, "it was not ended");
+    let mut top = terminal.start(job.scratch.comem().arg("top"));
+    terminal.expect("MESSAGES");
+    terminal.hit("k");
+    terminal.expect("end the job?");
+    terminal.hit("y");
+    terminal.expect("(drawn, 2 nodes on 1 host) has ended, with status 130");
+    assert_eq!((top.wait().unwrap().code(), terminal.is_as_before()), (Some(0), true));
     assert_eq!(job.end().0.status.code(), Some(130));
 }

@@ -47,6 +47,15 @@ pub fn job_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected the number of a job, as `comem daemon list` shows it".to_string())
 }
 
+/// A load: an average number of processes.
+///
+/// # Errors
+/// It is no positive number.
+pub fn load(text: &str) -> Result<f64, String> {
+    let load = text.parse().ok().filter(|load: &f64| load.is_finite() && *load > 0.0);
+    load.ok_or_else(|| "expected a positive number, such as 7.5".to_string())
+}
+
 /// The name of a job.
 ///
 /// # Errors

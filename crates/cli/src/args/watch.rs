@@ -1,6 +1,7 @@
-//! Command lines of what looks at running jobs and at hosts: `jobs`, `kill`.
+//! Command lines of what looks at running jobs and at hosts: `jobs`, `kill`, `top`, `hosts`.
 
 use clap::Args;
+use std::path::PathBuf;
 
 /// `comem jobs`.
 #[derive(Args, Debug)]
@@ -10,10 +11,47 @@ pub struct JobsArgs {
     pub json: bool,
 }
 
+/// `comem top`.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// The job, by its number, its name, or what it alone begins with [default: the only one]
+    #[arg(value_name = "JOB")]
+    pub job: Option<String>,
+    /// Print what was counted since the job began, once; so it is where standard output is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Print the same as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Show what threads wait for, and which locks they hold
+    #[arg(long)]
+    pub waits: bool,
+}
+
 /// `comem kill`.
 #[derive(Args, Debug)]
 pub struct KillArgs {
     /// The jobs, each by its number, its name, or what it alone begins with, as `comem jobs` shows them
     #[arg(value_name = "JOB", required = true)]
     pub jobs: Vec<String>,
+}
+
+/// `comem hosts`.
+#[derive(Args, Debug)]
+pub struct HostsArgs {
+    /// The hosts to ask [default: all whose daemons answer a broadcast]
+    #[arg(value_name = "HOST")]
+    pub hosts: Vec<String>,
+    /// The key shared with daemons [default: ~/.config/comem/key]
+    #[arg(long, env = "COMEM_KEY_FILE", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// The daemons' UDP port
+    #[arg(long, env = "COMEM_DAEMON_PORT", value_name = "P", default_value_t = crate::daemon::wire::PORT)]
+    pub port: u16,
+    /// The network to use
+    #[arg(long, env = "COMEM_IFACE", value_name = "NAME|CIDR")]
+    pub iface: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }

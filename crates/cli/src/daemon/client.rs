@@ -3,7 +3,9 @@
 use super::callers::Callers;
 use super::key::SharedKey;
 use super::noise;
-use super::wire::{self, Answer, Challenge, DATAGRAM_MAX, Datagram, JobLine, Keys, Nonce, Request};
+use super::wire::{
+    self, Answer, Challenge, DATAGRAM_MAX, Datagram, HOST_VERSION, HostState, JobLine, Keys, Nonce, Request,
+};
 use crate::control::key_to_hex;
 use crate::failure::{Failure, Outcome, exit};
 use crate::link::Link;
@@ -21,6 +23,8 @@ use std::time::{Duration, Instant};
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 /// A datagram without an answer is repeated after so long.
 const REPEAT_AFTER: Duration = Duration::from_millis(200);
+/// How daemons of all versions refuse what they do not know.
+pub const NOT_UNDERSTOOD: &str = "the daemon does not understand the request";
 /// How long daemons may take to answer a broadcast.
 const FIND_LIMIT: Duration = Duration::from_millis(600);
 /// How long an agent may take to connect.
@@ -195,7 +199,7 @@ impl<'a> Caller<'a> {
     }
 
     /// Has the daemon of a host start an agent, and waits until that has connected.
-    pub fn wake(&self, name: &str, port: u16, program: &Path) -> Outcome<(u64, Link)> {
+    pub fn wake(&self, name: &str, port: u16, program: &Path, nodes: usize) -> Outcome<(u64, Link)> {
         let target = resolve(name, port)?;
         let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let local = self.local(target.ip())?.unwrap_or(any);
@@ -207,6 +211,7 @@ impl<'a> Caller<'a> {
             port: listener.local_addr().map_err(trouble)?.port(),
             psk: key_to_hex(&psk),
             program: program.as_os_str().to_os_string(),
+            nodes: Some(nodes),
         };
         let id = match self.call(name, target, &request)? {
             Answer::Started { id } => id,
@@ -251,6 +256,11 @@ impl<'a> Caller<'a> {
         }
     }
 
+    /// What a daemon tells of its host.
+    pub fn host(&self, name: &str, target: SocketAddr) -> Outcome<HostState> {
+        told_of_host(name, self.call(name, target, &Request::Host { version: HOST_VERSION }))
+    }
+
     /// Ends a job at a daemon.
     pub fn kill(&self, name: &str, target: SocketAddr, id: u64) -> Outcome<()> {
         self.call(name, target, &Request::Kill { id }).map(drop)
@@ -261,6 +271,26 @@ fn unreachable(name: &str, target: SocketAddr, why: &dyn std::fmt::Display) -> F
     Failure::unreachable(
         format!("no daemon answers on host {name} (UDP {target}): {why}"),
         "start `comem daemon` there, with the same key file, and check firewalls",
+    )
+}
+
+fn told_of_host(name: &str, answer: Outcome<Answer>) -> Outcome<HostState> {
+    match answer {
+        Ok(Answer::Host(state)) => Ok(state),
+        Ok(other) => Err(Failure::refused(format!("host {name}: its daemon answers {other:?}"), "")),
+        Err(failure) if failure.what.contains(NOT_UNDERSTOOD) => {
+            let what = format!("host {name}: its daemon is older than this command, and tells nothing of its host");
+            Err(Failure::refused(what, "install the same version of Comem on all hosts"))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// No daemon answers a broadcast; `how` the user may name its host.
+pub fn nobody_answers(port: u16, how: &str) -> Failure {
+    Failure::unreachable(
+        format!("no daemon answers a broadcast to UDP port {port}"),
+        format!("name the host of one that listens at one address (--bind, --iface) {how}"),
     )
 }
 
@@ -282,4 +312,30 @@ fn one_address_each(found: BTreeSet<SocketAddr>, all: &[Interface]) -> Vec<Socke
     let (own, others): (Vec<SocketAddr>, Vec<SocketAddr>) = found.into_iter().partition(is_own);
     let best_own = own.iter().find(|a| !a.ip().is_loopback()).or(own.first()).copied();
     best_own.into_iter().chain(others).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What version 0.1.0 said before it knew this request.
+    const OLD: &str = "the daemon does not understand the request: unknown variant `host`, expected one of `start`, \
+                       `list`, `kill` at line 1 column 14";
+
+    #[test]
+    fn an_old_daemon_is_said_to_be_old() {
+        let told = told_of_host("a", Err(Failure::refused(format!("host a: {OLD}"), "")));
+        assert!(told.unwrap_err().what.contains("its daemon is older than this command"));
+        let silent = Failure::unreachable("no daemon answers on host a", "");
+        assert_eq!(told_of_host("a", Err(silent.clone())), Err(silent));
+        let state = HostState { load: 1.5, ..HostState::default() };
+        assert_eq!(told_of_host("a", Ok(Answer::Host(state.clone()))), Ok(state));
+        assert!(told_of_host("a", Ok(Answer::Killed { id: 1 })).is_err());
+    }
+
+    #[test]
+    fn what_a_daemon_does_not_know_is_no_request() {
+        let newer = serde_json::from_str::<Request>(r#"{"want":"moon","phase":1}"#);
+        assert!(newer.unwrap_err().to_string().starts_with("unknown variant"));
+    }
 }

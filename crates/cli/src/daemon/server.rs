@@ -1,13 +1,17 @@
 //! The daemon: one socket, one table of challenges, one table of agents.
 
 use super::allow::Limits;
+use super::client::NOT_UNDERSTOOD;
 use super::gate::{Admission, Gate};
 use super::key::SharedKey;
 use super::log::Log;
 use super::noise;
-use super::wire::{self, Answer, Challenge, DATAGRAM_MAX, Datagram, Garbage, JobLine, Keys, Nonce, Request};
+use super::wire::{
+    self, Answer, Challenge, DATAGRAM_MAX, Datagram, Garbage, HOST_VERSION, HostState, JobLine, Keys, Nonce, Request,
+};
 use crate::agent::DaemonOrders;
 use crate::failure::{Failure, Outcome, exit};
+use crate::sys::host::{self, HostInfo};
 use crate::sys::poll::PollSet;
 use crate::sys::process;
 use crate::sys::signals::Signals;
@@ -43,6 +47,10 @@ pub struct Settings {
     pub key: SharedKey,
     /// What may be started.
     pub limits: Limits,
+    /// Most nodes at a time.
+    pub slots: Option<usize>,
+    /// Most load at which nodes are started.
+    pub max_load: Option<f64>,
     /// Whether to say what is dropped.
     pub verbose: bool,
 }
@@ -52,6 +60,8 @@ struct Daemon {
     keys: Keys,
     gate: Gate,
     limits: Limits,
+    slots: Option<usize>,
+    max_load: Option<f64>,
     jobs: BTreeMap<u64, Job>,
     next_id: u64,
     dropped: BTreeMap<Garbage, u64>,
@@ -65,6 +75,8 @@ struct Job {
     pid: u32,
     pidfd: OwnedFd,
     program: PathBuf,
+    /// Nodes here, as far as the caller has told.
+    nodes: usize,
     caller: SocketAddr,
     since: Instant,
 }
@@ -82,6 +94,8 @@ pub fn serve(settings: Settings) -> Outcome<i32> {
         keys: Keys::new(&settings.key),
         gate: Gate::new(),
         limits: settings.limits,
+        slots: settings.slots,
+        max_load: settings.max_load,
         jobs: BTreeMap::new(),
         next_id: 1,
         dropped: BTreeMap::new(),
@@ -200,26 +214,66 @@ impl Daemon {
 
     fn decide(&mut self, request: &[u8], caller: SocketAddr) -> Answer {
         match serde_json::from_slice(request) {
-            Ok(Request::Start { port, psk, program }) => {
+            Ok(Request::Start { port, psk, program, nodes }) => {
                 let connect = SocketAddr::new(caller.ip(), port);
-                self.start(connect, psk, Path::new(&program), caller)
+                self.start(connect, psk, (Path::new(&program), nodes), caller)
                     .unwrap_or_else(|failure| Answer::refusal(&failure))
             }
+            Ok(Request::Host { .. }) => Answer::Host(self.state()),
             Ok(Request::List { after }) => self.list(after),
             Ok(Request::Kill { id }) => self.kill(id),
             Err(e) => Answer::Refused {
-                what: format!("the daemon does not understand the request: {e}"),
+                what: format!("{NOT_UNDERSTOOD}: {e}"),
                 advice: "install the same version of Comem on all hosts".to_string(),
             },
         }
     }
 
-    fn start(&mut self, connect: SocketAddr, psk: String, program: &Path, caller: SocketAddr) -> Outcome<Answer> {
+    /// The host, and what this daemon has started on it.
+    fn state(&self) -> HostState {
+        HostState {
+            version: HOST_VERSION,
+            host: HostInfo::here(),
+            load: host::load(),
+            memory_free_mib: comem::capacity::memory_free_bytes() >> 20,
+            jobs: self.jobs.len(),
+            nodes: self.jobs.values().map(|job| job.nodes).sum(),
+            slots: self.slots,
+            max_load: self.max_load,
+        }
+    }
+
+    /// Refuses nodes for which there is no room.
+    fn check_room(&self, nodes: usize) -> Outcome<()> {
+        let state = self.state();
+        if let Some(most) = self.max_load.filter(|most| state.load > *most) {
+            let what =
+                format!("the host's load is {:.2}, and its daemon starts nodes up to {most} (--max-load)", state.load);
+            return Err(Failure::refused(what, "see `comem hosts`, or wait"));
+        }
+        match self.slots {
+            Some(slots) if nodes > state.free_slots() => {
+                let what =
+                    format!("the daemon has {} of {slots} slots free, and the job wants {nodes}", state.free_slots());
+                Err(Failure::refused(what, "see `comem hosts`; give fewer nodes to this host"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn start(
+        &mut self,
+        connect: SocketAddr,
+        psk: String,
+        (program, nodes): (&Path, Option<usize>),
+        caller: SocketAddr,
+    ) -> Outcome<Answer> {
         let program = self.limits.resolve(program)?;
+        self.check_room(nodes.unwrap_or(1))?;
         if self.jobs.len() >= JOBS_MAX {
             return Err(Failure::refused(format!("the daemon runs {JOBS_MAX} jobs already"), "end some of them"));
         }
-        let orders = DaemonOrders { connect, psk, limits: self.limits.clone(), program: program.clone() };
+        let orders = DaemonOrders { connect, psk, limits: self.limits.clone(), program: program.clone(), nodes };
         let trouble = |e| Failure::system("the daemon cannot start an agent", e);
         let (pid, pidfd) = start_agent(&orders).map_err(trouble)?;
         let id = self.next_id;
@@ -227,7 +281,7 @@ impl Daemon {
         if self.verbose {
             self.log.say(format_args!("job {id} for {caller}: {} (pid {pid})", program.display()));
         }
-        self.jobs.insert(id, Job { pid, pidfd, program, caller, since: Instant::now() });
+        self.jobs.insert(id, Job { pid, pidfd, program, nodes: nodes.unwrap_or(1), caller, since: Instant::now() });
         Ok(Answer::Started { id })
     }
 

@@ -14,6 +14,7 @@
 
 use super::key::SharedKey;
 use crate::failure::Failure;
+use crate::sys::host::HostInfo;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -57,6 +58,9 @@ pub enum Request {
         psk: String,
         /// The program, so that a refusal comes before anything is started.
         program: OsString,
+        /// How many nodes the host gets; an older caller does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nodes: Option<usize>,
     },
     /// Tell what runs.
     List {
@@ -67,6 +71,11 @@ pub enum Request {
     Kill {
         /// Its number.
         id: u64,
+    },
+    /// Tell of the host.
+    Host {
+        /// [`HOST_VERSION`] at the caller.
+        version: u32,
     },
 }
 
@@ -98,6 +107,40 @@ pub enum Answer {
         /// Its number.
         id: u64,
     },
+    /// What the host has and does.
+    Host(HostState),
+}
+
+/// The version of [`HostState`]. It grows when a field changes its meaning or goes.
+pub const HOST_VERSION: u32 = 1;
+
+/// A host, as its daemon sees it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct HostState {
+    /// [`HOST_VERSION`] at the daemon.
+    pub version: u32,
+    /// Name, kernel, cores, memory, Comem's version.
+    pub host: HostInfo,
+    /// Processes that ran or wanted to run, on average of the last minute.
+    pub load: f64,
+    /// Memory that is free, in MiB.
+    pub memory_free_mib: u64,
+    /// Jobs that the daemon has started here and that run.
+    pub jobs: usize,
+    /// Their nodes here, as far as callers have told.
+    pub nodes: usize,
+    /// Most nodes that the daemon starts; where it has no limit, a node for each core is what fits.
+    pub slots: Option<usize>,
+    /// Most load at which the daemon starts nodes.
+    pub max_load: Option<f64>,
+}
+
+impl HostState {
+    /// How many nodes more fit.
+    pub fn free_slots(&self) -> usize {
+        let loaded = self.max_load.is_some_and(|most| self.load > most);
+        if loaded { 0 } else { self.slots.unwrap_or(self.host.cores).saturating_sub(self.nodes) }
+    }
 }
 
 /// A job in a daemon's list.
@@ -264,6 +307,23 @@ mod tests {
         let request = [request_head(&[3; 16], &[4; 32]), b"sealed".to_vec()].concat();
         assert_eq!(keys.parse(&request), Ok(Datagram::Request([3; 16], [4; 32], b"sealed")));
         assert_eq!(keys.parse(&answer_head(&[5; 16])), Ok(Datagram::Answer([5; 16], b"")));
+    }
+
+    #[test]
+    fn slots_that_are_not_limited_are_cores_and_a_loaded_host_has_none() {
+        let host = HostInfo { cores: 8, ..HostInfo::default() };
+        let state = HostState { host, load: 3.0, nodes: 2, ..HostState::default() };
+        assert_eq!(state.free_slots(), 6);
+        assert_eq!(HostState { slots: Some(3), ..state.clone() }.free_slots(), 1);
+        assert_eq!(HostState { slots: Some(1), ..state.clone() }.free_slots(), 0);
+        assert_eq!(HostState { max_load: Some(2.5), ..state.clone() }.free_slots(), 0);
+        assert_eq!(HostState { max_load: Some(3.0), ..state }.free_slots(), 6);
+    }
+
+    #[test]
+    fn a_start_by_an_older_caller_tells_no_number_of_nodes() {
+        let old = r#"{"want":"start","port":1,"psk":"","program":{"Unix":[47]}}"#;
+        assert!(matches!(serde_json::from_str(old), Ok(Request::Start { nodes: None, .. })));
     }
 
     #[test]

@@ -87,6 +87,17 @@ pub struct Sample {
     pub nodes: Vec<NodeSample>,
 }
 
+/// A job at one moment, with what it is: what `comem top --json` prints.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// [`super::VERSION`].
+    pub version: u32,
+    /// What it is.
+    pub job: JobInfo,
+    /// How it is.
+    pub sample: Sample,
+}
+
 /// A node at one moment.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct NodeSample {

@@ -38,6 +38,12 @@ pub fn memory_kills() -> u64 {
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
+/// Processes that ran or wanted to run, on average of the last minute.
+pub fn load() -> f64 {
+    let text = read_line("/proc/loadavg");
+    text.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
+}
+
 /// The host's name.
 pub fn name() -> String {
     read_line("/proc/sys/kernel/hostname")
