@@ -12,12 +12,12 @@ pub use watch::{HostsArgs, JobsArgs, KillArgs, TopArgs};
 
 use crate::choice::{EngineChoice, backbone_or_auto};
 use crate::control::{Job, var};
+use crate::cores::BindChoice;
 use crate::failure::{Failure, Outcome, exit};
 use crate::misspelt;
 use crate::sys::outputs::check_writable;
 use clap::builder::{BoolishValueParser, PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use comem::bind::Bind;
 use comem_net::backbone::{self, Backbone, BackboneChoice, Circumstances};
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::faults::FaultSpec;
@@ -226,9 +226,15 @@ pub struct NodeArgs {
     #[arg(long, env = "COMEM_WAIT", value_name = "HOW", default_value = "auto")]
     pub wait: Wait,
     /// Where application threads run, if all fit the host's cores: come back to their node's share (auto), stay on it
-    /// (cores), anywhere (off)
-    #[arg(long, env = "COMEM_BIND", value_name = "auto|cores|off", default_value = "auto", hide_default_value = true)]
-    pub bind: Bind,
+    /// (cores), anywhere (off); or which node runs on which cores: 0:0-3,1:4-7
+    #[arg(
+        long,
+        env = "COMEM_BIND",
+        value_name = "auto|cores|off|MAP",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub bind: BindChoice,
     /// The program number in datagrams [default: a free one]
     #[arg(long, env = "COMEM_PROG_ID", value_name = "NUMBER")]
     pub prog_id: Option<u16>,
@@ -327,6 +333,10 @@ pub struct RunArgs {
     /// Start no nodes: this process looks for the others on the network; run it on each machine
     #[arg(long, env = "COMEM_DISCOVER", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub discover: bool,
+    /// Add so much to the nodes' niceness, as nice -n does: 10 lets others go first
+    #[arg(long, env = "COMEM_NICE", value_name = "N", default_value_t = 0, hide_default_value = true,
+          allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-40..=40))]
+    pub nice: i32,
     /// End the job after so long: 90s, 10m
     #[arg(long, env = "COMEM_TIMEOUT", value_name = "TIME", value_parser = time)]
     pub timeout: Option<Duration>,
@@ -529,12 +539,15 @@ fn command_named(first: Option<String>) -> String {
 /// variables, so that nothing of an outer job shines through), and within a node what is of its own job alone: what was
 /// settled for it, and its names.
 pub fn not_meant(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsString> {
-    const SETTLED: [&str; 5] = [var::NODES, var::THREADS, var::SLOW, var::BACKBONE, var::AUTH];
+    const SETTLED: [&str; 6] = [var::NODES, var::THREADS, var::SLOW, var::BACKBONE, var::AUTH, "COMEM_NICE"];
     const NAMES: [&str; 4] = [var::PROG_ID, var::STATS, var::CAPTURE, "COMEM_JOB_NAME"];
     let ours: Vec<_> = variables.filter(|(name, _)| name.to_string_lossy().starts_with("COMEM_")).collect();
     let within_a_node = ours.iter().any(|(name, value)| name == var::NODE && !value.is_empty());
     let of_that_node = |name: &OsString| within_a_node && SETTLED.iter().chain(&NAMES).any(|one| name == one);
-    let not_meant = ours.into_iter().filter(|(name, value)| value.is_empty() || of_that_node(name));
+    // A launcher has put the node on cores.
+    let of_its_cores = |name: &OsString, value: &OsString| name == var::BIND && value == comem::bind::GIVEN;
+    let not_meant =
+        ours.into_iter().filter(|(name, value)| value.is_empty() || of_that_node(name) || of_its_cores(name, value));
     not_meant.map(|(name, _)| name).collect()
 }
 
@@ -711,7 +724,7 @@ impl NodeArgs {
             "multicast": self.multicast.name(),
             "auth": job.auth,
             "wait": self.wait.name(),
-            "bind": self.bind.name(),
+            "bind": self.bind.to_string(),
             "prog_id": job.prog_id,
         });
         settings.as_object().cloned().unwrap_or_default()

@@ -23,6 +23,7 @@ fn refuse_a_launchers_options(args: &RunArgs) -> Outcome<()> {
         ("--gdb-server", args.gdb_server.is_some()),
         ("--stage", args.stage),
         ("--slow", !args.slow.is_empty()),
+        ("--nice", args.nice != 0),
     ];
     match given.iter().find(|(_, given)| *given) {
         None => Ok(()),
@@ -51,6 +52,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
         return Err(Failure::usage("--discover needs to know how many nodes to wait for", "add -n N, and no --hosts"));
     };
     refuse_a_launchers_options(args)?;
+    args.node.bind.check_without_launcher()?;
     let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
     let program = Program::find(&args.command, &cwd, false)?;
     let auth = args.node.authenticates();

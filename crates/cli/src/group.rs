@@ -6,6 +6,7 @@
 //! still have a node's environment. Other children of the launcher are not ours.
 
 use crate::control::{Lines, ToNode, encode, var};
+use crate::cores;
 use crate::debug;
 use crate::failure::{Failure, Outcome};
 use crate::guardian::{Guardian, watch_me};
@@ -96,11 +97,19 @@ impl Group {
         }
         // A job goes well without it, and whoever asks for a debugger hears why there is none (`debug::prepare`).
         let _ = debug::leave_script();
+        for node in &spec.nodes {
+            node.cores.iter().try_for_each(|cores| cores::check_here(node.node, &spec.host, cores))?;
+        }
+        let niceness = process::niceness(spec.nice).map_err(|e| {
+            let what =
+                format!("host {}: cannot give nodes priority over others (--nice {}): {e}", spec.host, spec.nice);
+            Failure::start(what, "give a positive number, or ask for the right (ulimit -e, CAP_SYS_NICE)")
+        })?;
         let (prog_id, memory_kills) = (spec.prog_id, sys::host::memory_kills());
         let mut group = Group { nodes: Vec::new(), guardian, prog_id, _lock: lock, closed: false, memory_kills };
         let preloaded = preload(&spec.program, &spec.env);
         for node in &spec.nodes {
-            let process = start_node(spec, node, preloaded.as_ref(), limit, group.guardian.descriptor())?;
+            let process = start_node(spec, node, preloaded.as_ref(), (limit, niceness), group.guardian.descriptor())?;
             events.push(Event::Started { node: process.node, pid: process.pid });
             group.nodes.push(process);
         }
@@ -349,7 +358,7 @@ fn start_node(
     spec: &HostSpec,
     node: &NodeSpec,
     preloaded: Option<&OsString>,
-    limit: FdLimit,
+    (limit, niceness): (FdLimit, Option<i32>),
     guardian: i32,
 ) -> Outcome<Process> {
     let trouble = |e: io::Error| {
@@ -367,6 +376,7 @@ fn start_node(
     let has_terminal = node.debugger.as_ref().is_some_and(|debugger| debugger.terminal);
     let mut command = command(spec, node, preloaded, theirs.as_raw_fd());
     before_exec(&mut command, theirs.as_raw_fd(), limit, guardian, has_terminal);
+    place(&mut command, niceness, node.cores.clone());
     let mut child = command.spawn().map_err(trouble)?;
     drop(theirs);
     let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
@@ -430,6 +440,16 @@ fn before_exec(command: &mut Command, control_fd: i32, limit: FdLimit, guardian:
         sys::signals::give_file_limit_back();
         sys::signals::unblock_all();
         Ok(())
+    };
+    // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Where the new process runs, and how much others go before it.
+fn place(command: &mut Command, niceness: Option<i32>, cores: Option<Vec<usize>>) {
+    let prepare = move || {
+        niceness.map_or(Ok(()), process::be_nice)?;
+        cores.as_ref().map_or(Ok(()), |cores| comem::bind::stay_on(cores))
     };
     // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
     unsafe { command.pre_exec(prepare) };

@@ -32,6 +32,7 @@ mod bench;
 mod cc;
 mod choice;
 mod compare;
+mod cores;
 mod daemon;
 mod debug;
 mod discover;

@@ -55,6 +55,13 @@ impl HostPlan {
 
     /// Which node gets which cores, where that is asked for and this host's cores are the ones; else nothing.
     fn cores_in_words(&self) -> String {
+        let given = |node: &NodeSpec| {
+            node.cores.as_ref().map(|cores| format!("node {} on {}", node.node, bind::in_words(cores)))
+        };
+        let given: Vec<String> = self.spec.nodes.iter().filter_map(given).collect();
+        if !given.is_empty() {
+            return format!("cores      {}\n", given.join("; "));
+        }
         let asked = self.spec.env.iter().any(|(name, value)| name == var::BIND && value == Bind::Cores.name());
         if !asked || self.reach != Reach::Here {
             return String::new();
@@ -178,6 +185,7 @@ impl Plan {
         let mut plan =
             Plan { hosts, job, cwd, program, processes, backbone, backbone_words, page_engine, engine_words };
         let slow = slow_factors(&args.slow, plan.job.hosts.len())?;
+        args.node.bind.check(plan.job.hosts.len())?;
         let mut named = named_variables(&args.variables)?;
         hash_seed::complete(&mut named, args.dry_run);
         let mut first = 0;
@@ -234,14 +242,15 @@ impl Plan {
         let mut env = node_variables(&node_args, &self.job, self.job.hosts.len(), nodes.len());
         env.extend(named.iter().cloned());
         let first = nodes.start;
-        let node_spec = |node: usize| NodeSpec {
-            node: node as u16,
-            env: vec![
+        let node_spec = |node: usize| {
+            let bound = args.node.bind.for_node(node as u16);
+            let mut env: Vec<(OsString, OsString)> = vec![
                 (var::NODE.into(), node.to_string().into()),
                 (var::HOST_PLACE.into(), (node - first).to_string().into()),
                 (var::SLOW.into(), format!("{}x", slow[node]).into()),
-            ],
-            debugger: None,
+            ];
+            env.extend(bound.as_ref().map(|(_, told)| (var::BIND.into(), (*told).into())));
+            NodeSpec { node: node as u16, env, debugger: None, cores: bound.map(|(cores, _)| cores) }
         };
         HostSpec {
             version: env!("CARGO_PKG_VERSION").to_string(),
@@ -256,6 +265,7 @@ impl Plan {
             env,
             nodes: nodes.map(node_spec).collect(),
             stdin: stdin_from(reach, args.gdb.is_some() && args.gdb_server.is_none()),
+            nice: args.nice,
             staged: args.stage && reach != Reach::Here,
             patience_ms: agents_patience_ms(&node_args.node_timeout),
         }
@@ -373,7 +383,7 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
         (var::AUTH, switch(job.auth)),
         (var::NODE_TIMEOUT, args.node_timeout.clone()),
         (var::WAIT, args.wait.name().to_string()),
-        (var::BIND, args.bind.name().to_string()),
+        (var::BIND, args.bind.for_all().to_string()),
         (WRAP, switch(args.wrap())),
         (crate::args::page_var::CHECK_POINTERS, switch(args.check_pointers)),
         (var::VERBOSE, switch(args.verbose)),

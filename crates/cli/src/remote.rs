@@ -509,6 +509,7 @@ mod tests {
             env: Vec::new(),
             nodes: Vec::new(),
             stdin: StdinFrom::Pipe,
+            nice: 0,
             staged: true,
             patience_ms: 0,
         }

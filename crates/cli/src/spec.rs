@@ -36,6 +36,9 @@ pub struct HostSpec {
     pub nodes: Vec<NodeSpec>,
     /// Where node zero's standard input comes from, when node zero is here.
     pub stdin: StdinFrom,
+    /// What is added to the nodes' niceness.
+    #[serde(default)]
+    pub nice: i32,
     /// The hashed file's bytes follow, and are to be used instead of the path.
     pub staged: bool,
     /// Milliseconds for which nothing may come from the launcher, which speaks several times in that while; 0: any
@@ -53,6 +56,9 @@ pub struct NodeSpec {
     /// What starts the program in its place.
     #[serde(default)]
     pub debugger: Option<Debugger>,
+    /// The cores that it runs on, and no others.
+    #[serde(default)]
+    pub cores: Option<Vec<usize>>,
 }
 
 /// Where node zero's standard input comes from. The other nodes have none.

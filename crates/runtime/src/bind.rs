@@ -21,6 +21,9 @@ use comem_protocol::time::Time;
 use std::cell::Cell;
 use std::mem::{MaybeUninit, size_of};
 
+/// What a launcher tells a node that it has put on cores.
+pub const GIVEN: &str = "given";
+
 /// Whether a node's threads get cores of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Bind {
@@ -31,6 +34,8 @@ pub enum Bind {
     Auto,
     /// They stay on the node's share.
     Cores,
+    /// The launcher has put the whole process on cores that no other node has.
+    Given,
 }
 
 impl std::str::FromStr for Bind {
@@ -41,6 +46,7 @@ impl std::str::FromStr for Bind {
             "off" => Ok(Bind::Off),
             "auto" => Ok(Bind::Auto),
             "cores" => Ok(Bind::Cores),
+            GIVEN => Ok(Bind::Given),
             _ => Err("expected auto, off or cores".to_string()),
         }
     }
@@ -53,6 +59,7 @@ impl Bind {
             Bind::Off => "off",
             Bind::Auto => "auto",
             Bind::Cores => "cores",
+            Bind::Given => GIVEN,
         }
     }
 }
@@ -83,7 +90,10 @@ pub fn share_of(cores: &[usize], place: usize, nodes: usize, threads: usize) -> 
 }
 
 /// Keeps the calling thread, and what it will start, on these cores.
-pub(crate) fn stay_on(cores: &[usize]) -> std::io::Result<()> {
+///
+/// # Errors
+/// None of them is there, or may be used. Async-signal-safe.
+pub fn stay_on(cores: &[usize]) -> std::io::Result<()> {
     let mut set = MaybeUninit::<libc::cpu_set_t>::zeroed();
     for core in cores {
         // SAFETY: a zeroed set is an empty one, and the number is below its size, as `allowed_cores` gave it.
@@ -129,16 +139,26 @@ impl CpuSet {
     }
 }
 
+/// Whether each computing thread on the host can have a core of its own. A node that was put on cores has these for
+/// itself.
+pub(crate) fn threads_have_cores(config: &Config) -> bool {
+    let nodes = if config.bind == Bind::Given { 1 } else { config.host_nodes };
+    nodes.saturating_mul(config.threads) <= capacity::cores()
+}
+
 /// The cores that this node's threads are to stay on.
 fn own_cores(config: &Config) -> Option<Vec<usize>> {
     let place = config.host_place.filter(|_| config.bind != Bind::Off)?;
     let allowed = allowed_cores();
-    let fits = config.host_nodes.saturating_mul(config.threads) <= capacity::cores();
-    let own = share_of(&allowed, place, config.host_nodes, config.threads).filter(|_| fits);
+    let own = match config.bind {
+        Bind::Given => Some(&allowed[..]),
+        _ => share_of(&allowed, place, config.host_nodes, config.threads),
+    };
+    let own = own.filter(|_| threads_have_cores(config));
     if config.verbose {
         match own {
             Some(own) => {
-                let how = if config.bind == Bind::Cores { "stay on" } else { "come back to" };
+                let how = if config.bind == Bind::Auto { "come back to" } else { "stay on" };
                 crate::error::say(format_args!("comem: application threads {how} cores {}", in_words(own)))
             }
             None => crate::error::say(format_args!(

@@ -4,7 +4,7 @@
 //! Now and then it looks after what nobody else looks after: timers of its own sender, sockets of threads that compute
 //! while something they sent is under way, the watch over the other nodes.
 
-use crate::capacity;
+use crate::bind::threads_have_cores;
 use crate::config::{Config, WaitPolicy};
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
@@ -233,7 +233,7 @@ pub(crate) fn may_spin(config: &Config) -> bool {
     match config.wait {
         WaitPolicy::Spin => true,
         WaitPolicy::Block => false,
-        WaitPolicy::Auto => config.host_nodes * config.threads <= capacity::cores(),
+        WaitPolicy::Auto => threads_have_cores(config),
     }
 }
 

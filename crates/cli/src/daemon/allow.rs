@@ -145,6 +145,10 @@ pub fn check_spec(limits: &Limits, spec: &mut HostSpec) -> Outcome<()> {
         let what = format!("the daemon on host {} starts no debugger", spec.host);
         return Err(Failure::refused(what, "use --launch ssh, or attach to the node on its host"));
     }
+    if spec.nice < 0 {
+        let what = format!("the daemon on host {} gives no priority over others (--nice {})", spec.host, spec.nice);
+        return Err(Failure::refused(what, "leave --nice out, or give a positive number"));
+    }
     let per_node = spec.nodes.iter_mut().map(|node| &mut node.env);
     for env in per_node.chain([&mut spec.env]) {
         // The launcher writes the statistics; a node behind a daemon has no business with that file.
@@ -245,7 +249,7 @@ mod tests {
         let place = Place::new();
         let program = place.0.join("allowed/prog").into_os_string();
         let debugger = Debugger { words: vec!["sh".into(), "-c".into(), "id".into()], terminal: false };
-        let node = NodeSpec { node: 0, env: Vec::new(), debugger: Some(debugger) };
+        let node = NodeSpec { node: 0, env: Vec::new(), debugger: Some(debugger), cores: None };
         let mut spec = HostSpec {
             version: String::new(),
             host: "a".to_string(),
@@ -259,6 +263,7 @@ mod tests {
             env: Vec::new(),
             nodes: vec![node],
             stdin: StdinFrom::Nothing,
+            nice: 0,
             staged: false,
             patience_ms: 0,
         };

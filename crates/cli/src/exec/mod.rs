@@ -24,6 +24,7 @@ pub mod place;
 
 use crate::args::{ExecArgs, NodeArgs, slow_factors};
 use crate::control::{Job, ToNode, encode, foreign, key_to_hex, var};
+use crate::cores;
 use crate::daemon::key;
 use crate::failure::{Failure, Outcome};
 use crate::group::{FOREIGN_VARS, OMP_THREADS};
@@ -95,6 +96,10 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
             found.name
         ));
     }
+    if let Some((cores, _)) = node.bind.for_node(place.rank as u16) {
+        cores::check_here(place.rank as u16, &sys::host::name(), &cores)?;
+        comem::bind::stay_on(&cores).map_err(|e| Failure::system("cannot run on the cores that --bind names", e))?;
+    }
     ProgLock::take(prog_id, job.job)?.hand_to_program()?;
     become_program(&program, variables, Some(&job))
 }
@@ -151,6 +156,8 @@ fn variables(
 ) -> Outcome<Vec<(OsString, OsString)>> {
     let slow = slow_factors(&args.slow, place.size)?[place.rank];
     let mut variables = node_variables(node, job, place.size, place.on_this_host);
+    node.bind.check(place.size)?;
+    variables.extend(node.bind.for_node(place.rank as u16).map(|(_, told)| (var::BIND.into(), told.into())));
     variables.push((var::NODE.into(), place.rank.to_string().into()));
     variables.push((var::SLOW.into(), format!("{slow}x").into()));
     variables.push((var::PROGRAM.into(), program.hashed.clone()));

@@ -235,6 +235,27 @@ pub fn let_inherit(fd: i32) -> io::Result<()> {
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
 }
 
+/// The niceness that processes get to whose own this adds so much; `None` where that changes nothing.
+///
+/// # Errors
+/// The system does not let this process give them so little of it.
+pub fn niceness(more: i32) -> io::Result<Option<i32>> {
+    // SAFETY: the call takes numbers and touches no memory.
+    let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let wanted = (own + more).clamp(-20, 19);
+    if wanted < own {
+        // It is tried here, where a refusal can be told; the way back is open to all.
+        be_nice(wanted).and_then(|()| be_nice(own))?;
+    }
+    Ok((wanted != own).then_some(wanted))
+}
+
+/// Gives the calling thread a niceness. Async-signal-safe.
+pub fn be_nice(niceness: i32) -> io::Result<()> {
+    // SAFETY: the call takes numbers and touches no memory.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) }).map(drop)
+}
+
 /// The limit of open descriptors: what a program gets, and what it may ask for.
 pub type FdLimit = libc::rlimit;
 
