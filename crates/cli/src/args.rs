@@ -333,6 +333,9 @@ pub struct RunArgs {
     /// Start no nodes: this process looks for the others on the network; run it on each machine
     #[arg(long, env = "COMEM_DISCOVER", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub discover: bool,
+    /// On a terminal, show each second where the job's time goes
+    #[arg(long, env = "COMEM_PROGRESS", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub progress: bool,
     /// Add so much to the nodes' niceness, as nice -n does: 10 lets others go first
     #[arg(long, env = "COMEM_NICE", value_name = "N", default_value_t = 0, hide_default_value = true,
           allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-40..=40))]

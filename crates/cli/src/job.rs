@@ -16,7 +16,7 @@
 mod ending;
 mod watched;
 
-pub use watched::Watched;
+pub use watched::{Line, Watched};
 
 use crate::control::{FromNode, Job, ToNode, key_to_hex};
 use crate::failure::{Failure, Outcome, exit};
@@ -229,8 +229,8 @@ impl<'a> Running<'a> {
     }
 
     /// A job that others may watch and end.
-    pub fn watched_by(mut self, watched: Option<&'a mut Watched>) -> Running<'a> {
-        self.watched = watched;
+    pub fn watched_by(mut self, watched: &'a mut Watched) -> Running<'a> {
+        self.watched = Some(watched);
         self
     }
 
@@ -242,6 +242,7 @@ impl<'a> Running<'a> {
             self.step(&mut polls)?;
         }
         self.close(&mut polls)?;
+        self.output.set_status(None);
         self.tell_if_nobody_joined();
         Ok(self.result())
     }
@@ -437,6 +438,7 @@ impl<'a> Running<'a> {
             FromNode::Beside { message } => self.programs_meet(node, &message),
             FromNode::Address { addr, .. } if node == 0 => self.zero_found(addr),
             FromNode::Joining => {
+                self.watched.iter_mut().for_each(|watched| watched.node_joins());
                 let starts = !self.start_said && self.ending.is_none();
                 self.start_said_at = self.start_said_at.or_else(|| starts.then(|| Instant::now() + START_PATIENCE));
             }

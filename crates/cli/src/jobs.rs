@@ -20,7 +20,7 @@ const END_LIMIT: Duration = Duration::from_secs(20);
 /// `comem jobs`.
 ///
 /// # Errors
-/// The directory of jobs cannot be used.
+/// The directory of jobs cannot be used, or a daemon does not answer.
 pub fn list(args: &JobsArgs) -> Outcome<i32> {
     let jobs: Vec<(JobInfo, Option<State>)> =
         registry::running()?.into_iter().map(|found| (found.job.clone(), state_of(&found))).collect();
@@ -30,15 +30,32 @@ pub fn list(args: &JobsArgs) -> Outcome<i32> {
             line["state"] = json!(state.map_or("stopped", State::name));
             line
         };
-        let lines: Vec<_> = jobs.iter().map(line).collect();
+        let mut lines: Vec<_> = jobs.iter().map(line).collect();
+        if asks_daemons(args) {
+            lines.extend(crate::started_by_daemons(&args.ask)?.0.into_iter().map(|(host, job)| {
+                let mut line = json!(job);
+                line["daemon"] = json!(host);
+                line
+            }));
+        }
         let text = serde_json::to_string_pretty(&lines).expect("jobs have a JSON form");
         return show(&(plain_json(&text) + "\n")).map(|()| 0);
     }
+    show(&as_text(&jobs))?;
+    if asks_daemons(args) { crate::list(&args.ask) } else { Ok(0) }
+}
+
+/// Whether daemons are asked, too: it takes a moment, and a key.
+fn asks_daemons(args: &JobsArgs) -> bool {
+    args.daemons || args.ask.host.is_some()
+}
+
+fn as_text(jobs: &[(JobInfo, Option<State>)]) -> String {
     if jobs.is_empty() {
-        return show("comem: no job of this user runs on this host\n").map(|()| 0);
+        return "comem: no job of this user runs on this host\n".to_string();
     }
     let mut table = Table::new(&["JOB", "<NAME", "<STATE", "NODES", "HOSTS", "TIME", "<COMMAND"]);
-    for (job, state) in &jobs {
+    for (job, state) in jobs {
         table.row(vec![
             job.number.to_string(),
             job.name.clone(),
@@ -49,7 +66,7 @@ pub fn list(args: &JobsArgs) -> Outcome<i32> {
             job.command.join(" "),
         ]);
     }
-    show(&table.text(0)).map(|()| 0)
+    table.text(0)
 }
 
 /// How far a job is; `None` where its launcher says nothing, since it is stopped.

@@ -78,6 +78,7 @@ use comem::control;
 use comem::error::say;
 use daemon::client::{self, Caller};
 use daemon::key;
+use daemon::wire::JobLine;
 use failure::{Failure, Outcome};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -190,28 +191,33 @@ fn daemons(ask: &AskArgs, caller: &Caller<'_>) -> Outcome<Vec<(String, SocketAdd
     }
 }
 
-fn list(ask: &AskArgs) -> Outcome<i32> {
+/// What daemons have started, each with its host's name; and the hosts that were asked.
+fn started_by_daemons(ask: &AskArgs) -> Outcome<(Vec<(String, JobLine)>, Vec<String>)> {
     let key = key::named_or_default(ask.key_file.as_deref())?;
     let caller = Caller::new(&key, ask.iface.as_deref(), None);
     let asked = daemons(ask, &caller)?;
     if asked.is_empty() {
         return Err(client::nobody_answers(ask.port, "with --host"));
     }
-    let mut empty = true;
+    let mut started = Vec::new();
     for (name, address) in &asked {
-        for job in caller.list(name, *address)? {
-            if std::mem::take(&mut empty) {
-                show(&format!("{:<24} {:>5} {:>8} {:>8}  {:<15} PROGRAM\n", "HOST", "ID", "PID", "SECONDS", "CALLER"))?;
-            }
-            let program = job.program.display();
-            let (id, pid, seconds, caller) = (job.id, job.pid, job.seconds, job.caller);
-            let line = format!("{name:<24} {id:>5} {pid:>8} {seconds:>8}  {caller:<15} {program}");
-            show(&(table::one_line(&line) + "\n"))?;
-        }
+        started.extend(caller.list(name, *address)?.into_iter().map(|job| (name.clone(), job)));
     }
-    if empty {
-        let names: Vec<&str> = asked.iter().map(|(name, _)| name.as_str()).collect();
-        show(&format!("comem: no job runs that a daemon has started (asked: {})\n", names.join(", ")))?;
+    Ok((started, asked.into_iter().map(|(name, _)| name).collect()))
+}
+
+fn list(ask: &AskArgs) -> Outcome<i32> {
+    let (started, asked) = started_by_daemons(ask)?;
+    if started.is_empty() {
+        show(&format!("comem: no job runs that a daemon has started (asked: {})\n", asked.join(", ")))?;
+    } else {
+        show(&format!("{:<24} {:>5} {:>8} {:>8}  {:<15} PROGRAM\n", "HOST", "ID", "PID", "SECONDS", "CALLER"))?;
+    }
+    for (name, job) in started {
+        let program = job.program.display();
+        let (id, pid, seconds, caller) = (job.id, job.pid, job.seconds, job.caller);
+        let line = format!("{name:<24} {id:>5} {pid:>8} {seconds:>8}  {caller:<15} {program}");
+        show(&(table::one_line(&line) + "\n"))?;
     }
     Ok(0)
 }

@@ -226,6 +226,33 @@ pub struct Output {
     pieces_at: Option<Instant>,
     /// Of the nodes' standard outputs node 0's alone is wanted.
     only_node_zero: bool,
+    status: StatusLine,
+}
+
+/// A line below all others that is written again and again, where standard error is a terminal.
+#[derive(Default)]
+struct StatusLine {
+    text: Option<String>,
+    shown: bool,
+}
+
+impl StatusLine {
+    /// What stands in the line is taken away; the cursor is at its beginning.
+    const CLEAR: &[u8] = b"\r\x1b[K";
+
+    /// Puts a portion of output above the line; `open` where its last line goes on.
+    fn around(&mut self, portion: Vec<u8>, open: bool) -> Vec<u8> {
+        let mut all = if std::mem::take(&mut self.shown) { StatusLine::CLEAR.to_vec() } else { Vec::new() };
+        all.extend(portion);
+        if let Some(text) = self.text.as_ref().filter(|_| !open) {
+            // A line that is too long loses its end: only one can be taken away again.
+            all.extend_from_slice(b"\x1b[?7l");
+            all.extend_from_slice(one_line(text).as_bytes());
+            all.extend_from_slice(b"\x1b[?7h");
+            self.shown = true;
+        }
+        all
+    }
 }
 
 impl Output {
@@ -247,7 +274,7 @@ impl Output {
             muxes.push(Mux::new(prefix(err.is_terminal())));
             sinks.push(Sink::new(err)?);
         }
-        Ok(Output { muxes, sinks, pieces_at: None, only_node_zero: false })
+        Ok(Output { muxes, sinks, pieces_at: None, only_node_zero: false, status: StatusLine::default() })
     }
 
     /// The same with node 0's standard output alone, as it is: no other line comes between its own.
@@ -273,7 +300,7 @@ impl Output {
             [] => self.muxes[index].finish((node, stream), &mut portion),
             bytes => self.muxes[index].take((node, stream), bytes, &mut portion),
         }
-        self.sinks[index].push(portion);
+        self.push(index, portion);
         self.pieces_at = match self.pieces_at {
             _ if !self.muxes.iter().any(Mux::has_pieces) => None,
             None => Some(Instant::now() + PIECE_WAIT),
@@ -286,6 +313,32 @@ impl Output {
         let index = self.index(Stream::Err);
         let mut portion = Vec::new();
         self.muxes[index].say(line, &mut portion);
+        self.push(index, portion);
+    }
+
+    fn push(&mut self, index: usize, portion: Vec<u8>) {
+        let is_below = index == self.index(Stream::Err) && (self.status.shown || self.status.text.is_some());
+        let portion = match is_below && !portion.is_empty() {
+            true => self.status.around(portion, self.muxes[index].open.is_some()),
+            false => portion,
+        };
+        self.sinks[index].push(portion);
+    }
+
+    /// Whether a line can stand below all others.
+    pub fn has_status_line(&self) -> bool {
+        !self.only_node_zero && io::stderr().is_terminal()
+    }
+
+    /// Shows this line below all others, or none.
+    pub fn set_status(&mut self, text: Option<String>) {
+        let index = self.index(Stream::Err);
+        // Nothing is gained by what a slow terminal shows later.
+        if text == self.status.text || !self.has_status_line() || (text.is_some() && self.is_clogged()) {
+            return;
+        }
+        self.status.text = text;
+        let portion = self.status.around(Vec::new(), self.muxes[index].open.is_some());
         self.sinks[index].push(portion);
     }
 
@@ -309,16 +362,17 @@ impl Output {
         self.sinks.iter_mut().for_each(Sink::pump);
         if self.pieces_at.is_some_and(|at| at <= now) && !self.is_clogged() {
             self.pieces_at = None;
-            for (mux, sink) in self.muxes.iter_mut().zip(&mut self.sinks) {
+            for index in 0..self.muxes.len() {
                 let mut portion = Vec::new();
-                mux.show_pieces(&mut portion);
-                sink.push(portion);
+                self.muxes[index].show_pieces(&mut portion);
+                self.push(index, portion);
             }
         }
     }
 
     /// Writes everything that is left; `patient` when a slow reader may take all the time it wants.
     pub fn finish(&mut self, patient: bool) {
+        self.set_status(None);
         for (mux, sink) in self.muxes.iter_mut().zip(&mut self.sinks) {
             let mut portion = Vec::new();
             for source in mux.pieces.keys().copied().collect::<Vec<_>>() {
@@ -404,6 +458,19 @@ mod tests {
         mux.show_pieces(&mut out);
         mux.say("comem: stopped", &mut out);
         assert_eq!(text(&out), "working\ncomem: stopped\n");
+    }
+
+    #[test]
+    fn output_comes_above_the_status_line_and_a_prompt_instead_of_it() {
+        let mut status = StatusLine { text: Some("12 s\u{1b}[2J".to_string()), shown: false };
+        let shown = "\u{1b}[?7l12 s\\u{1b}[2J\u{1b}[?7h";
+        assert_eq!(text(&status.around(Vec::new(), false)), shown);
+        assert_eq!(text(&status.around(b"[0] one\n".to_vec(), false)), format!("\r\u{1b}[K[0] one\n{shown}"));
+        assert_eq!(text(&status.around(b"[0] name? ".to_vec(), true)), "\r\u{1b}[K[0] name? ");
+        assert_eq!(text(&status.around(b"\n".to_vec(), false)), format!("\n{shown}"));
+        status.text = None;
+        assert_eq!(text(&status.around(Vec::new(), false)), "\r\u{1b}[K");
+        assert_eq!(text(&status.around(b"[0] two\n".to_vec(), false)), "[0] two\n");
     }
 
     #[test]

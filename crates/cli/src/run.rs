@@ -9,7 +9,7 @@ use crate::failure::{Failure, Outcome, exit};
 use crate::group::Group;
 use crate::guardian::Guardian;
 use crate::hash_seed;
-use crate::job::{Host, JobOrders, JobResult, Running, Watched};
+use crate::job::{Host, JobOrders, JobResult, Line, Running, Watched};
 use crate::live::registry::{self, Registration};
 use crate::live::watchers::Watchers;
 use crate::output::Output;
@@ -67,21 +67,13 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     if let Some(note) = debug::prepare(args, &plan)? {
         output.say(&format!("comem: {note}"));
     }
-    let mut watched = match watched(args, &plan) {
-        Ok(watched) => Some(watched),
-        Err(failure) => {
-            if args.node.verbose {
-                output.say(&failure.to_string());
-            }
-            None
-        }
-    };
+    let mut watched = watched(args, &plan, &mut output);
     let mut started = Started { hosts: Vec::new(), events: Vec::new() };
     let resources = Resources { lock, guardian, limit };
     let result = start_hosts(args, &plan, caller.as_ref(), resources, &mut started);
     let result = result.and_then(|()| {
         let running = Running::new(orders(args, &plan), started.hosts, &signals, &mut output);
-        running.watched_by(watched.as_mut()).run(started.events)
+        running.watched_by(&mut watched).run(started.events)
     });
     // Nobody looks for signals any more: from here on they end a launcher that waits for who reads its output.
     sys::signals::ignore(libc::SIGUSR1);
@@ -91,9 +83,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
         output.say(&failure.to_string());
     }
     let code = outcome.as_ref().map_or_else(|failure| failure.code, |(code, _)| *code);
-    if let Some(watched) = watched {
-        watched.end(code);
-    }
+    watched.end(code);
     output.finish(!outcome.is_ok_and(|(_, interrupted)| interrupted));
     // The last lines may be what could not be written.
     match output.broken().and_then(Failure::of_output).filter(|_| code == exit::SUCCESS) {
@@ -133,10 +123,20 @@ fn refuse_foreign(args: &RunArgs) -> Outcome<()> {
 }
 
 /// Shows the job to whoever asks for it. Where that cannot be, it runs all the same.
-fn watched(args: &RunArgs, plan: &Plan) -> Outcome<Watched> {
+fn watched(args: &RunArgs, plan: &Plan, output: &mut Output) -> Watched {
     let job = registry::describe(plan, args.name.as_deref(), args.node.threads, &args.command);
-    let (registration, listener) = Registration::new(job)?;
-    Ok(Watched::new(Watchers::new(registration, listener)))
+    let lent_to_debugger = args.gdb.is_some() && args.gdb_server.is_none();
+    let line = Line::new(job.name.clone(), output.has_status_line() && !lent_to_debugger, args.progress);
+    let watchers = match Registration::new(job) {
+        Ok((registration, listener)) => Some(Watchers::new(registration, listener)),
+        Err(failure) => {
+            if args.node.verbose {
+                output.say(&failure.to_string());
+            }
+            None
+        }
+    };
+    Watched::new(watchers, line)
 }
 
 /// Somebody who asks daemons, when daemons are to be asked.

@@ -428,6 +428,15 @@ fn hosts_are_shown_with_their_room_and_those_without_an_answer_are_named() {
     assert_eq!(table.status.code(), Some(7));
     assert!(out(&table).lines().count() == 2 && out(&table).contains("FREE SLOTS"), "{}", out(&table));
     assert!(err(&table).contains("no daemon answers on host 127.0.0.77"), "{}", err(&table));
+    // Jobs there are shown with those of this host.
+    let jobs = |more: &[&str]| {
+        let ask = ["jobs", "--host", HERE, "--key-file", "key", "--port", port.as_str()];
+        out(&finish(daemon.scratch.comem().args(ask).args(more)))
+    };
+    let both = jobs(&[]);
+    assert!(both.contains("JOB  NAME") && both.contains("SECONDS  CALLER"), "{both}");
+    let both: serde_json::Value = serde_json::from_str(&jobs(&["--json"])).unwrap();
+    assert_eq!((&both[0]["name"], &both[1]["daemon"], &both[1]["id"]), (&"hold".into(), &HERE.into(), &1.into()));
     signal(job.id(), "TERM");
     job.wait().unwrap();
     held.expect_all_gone();

@@ -445,3 +445,50 @@ fn on_a_terminal_top_draws_again_and_again_and_obeys_keys() {
     assert_eq!((top.wait().unwrap().code(), terminal.is_as_before()), (Some(0), true));
     assert_eq!(job.end().0.status.code(), Some(130));
 }
+
+#[test]
+fn progress_is_a_line_below_the_output_that_goes_at_the_end() {
+    let scratch = Scratch::new();
+    let node = scratch.script("node", &NODE.replace(",\n\"", ",\"").replace("n=0", "n=0; echo hello"));
+    let fifo = scratch.fifo("held");
+    let mut terminal = Terminal::new();
+    let args = ["run", "-n", "2", "--name", "shown", "--progress", &node, "2"];
+    let mut run = terminal.start(scratch.comem().args(args));
+    let held = Held::open(&fifo);
+    terminal.expect("hello");
+    terminal.expect("comem: shown, 2 nodes, running for ");
+    terminal.expect("75% computing, 25% waiting; ");
+    terminal.expect("\r\u{1b}[K");
+    held.expect_all_gone();
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    // Elsewhere than on a terminal there is none, and nobody is asked for it.
+    let mut run = scratch.comem();
+    run.args(["run", "--progress", "--stats", "run.json", &node]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = run.spawn().unwrap();
+    assert_eq!(Held::open(&fifo).expect_lines(1), ["ready"]);
+    assert_eq!(finish(scratch.comem().args(["kill", "node"])).status.code(), Some(0));
+    let output = wait(run);
+    assert_eq!((out(&output).as_str(), output.status.code()), ("[0] hello\n", Some(130)));
+    assert!(!err(&output).contains("running for"), "{}", err(&output));
+    assert_eq!(json(&scratch.path("run.json"))["totals"]["samples"], 0);
+}
+
+#[test]
+fn a_start_that_takes_long_is_told_on_a_terminal() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("gate");
+    // Node 1 calls Comem late.
+    let body = "#!/bin/bash\n[ $COMEM_NODE = 0 ] || read line < gate\n\
+                echo '{\"type\":\"joining\"}' >&$COMEM_CONTROL_FD\n[ $COMEM_NODE = 0 ] && read line < gate\n\
+                echo '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\n\
+                echo '{\"type\":\"finished\"}' >&$COMEM_CONTROL_FD\n";
+    let node = scratch.script("late", body);
+    let mut gate = common::Gate::new(&fifo);
+    let mut terminal = Terminal::new();
+    let mut run = terminal.start(scratch.comem().args(["run", "-n", "2", &node]));
+    terminal.expect("comem: late, starting for ");
+    terminal.expect("of 2 nodes 2 run, 1 have called Comem, 0 have met");
+    gate.open(2);
+    terminal.expect("\r\u{1b}[K");
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+}

@@ -1,11 +1,18 @@
 //! Command lines of what looks at running jobs and at hosts: `jobs`, `kill`, `top`, `hosts`.
 
+use super::AskArgs;
 use clap::Args;
 use std::path::PathBuf;
 
 /// `comem jobs`.
 #[derive(Args, Debug)]
 pub struct JobsArgs {
+    /// Show what daemons have started, too: all that answer a broadcast, or that of --host
+    #[arg(long)]
+    pub daemons: bool,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub ask: AskArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,4 +1,5 @@
-//! A job that others watch, and end: samples of its nodes' counters, and orders of `comem kill`.
+//! A job that others watch, and end: samples of its nodes' counters, orders of `comem kill`, and the line on the
+//! terminal of who has started it.
 //!
 //! A *round* begins when a sample is due: each node that has joined is asked for its counters, and when all have
 //! answered, or after a moment, what is known is published. A node is asked again only when it has answered.
@@ -10,15 +11,22 @@ use crate::live::VERSION;
 use crate::live::sample::{NodeCounters, NodeSample, Sample, State};
 use crate::live::watchers::Watchers;
 use crate::sys::poll::{PollSet, earlier};
+use crate::top::view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+/// A start that takes longer is worth a line.
+const START_SHOWN_AFTER: Duration = Duration::from_secs(2);
+/// How often the line changes.
+const LINE_EVERY: Duration = Duration::from_secs(1);
 /// How long the nodes' answers are waited for before those that have come are shown.
 const ROUND_LIMIT: Duration = Duration::from_millis(200);
 
 /// Who watches a job, and what its nodes have told for that.
 pub struct Watched {
-    watchers: Watchers,
+    /// Those who can find the job, where it can be found.
+    watchers: Option<Watchers>,
+    line: Line,
     began: Instant,
     published: u64,
     round: Option<Round>,
@@ -32,11 +40,44 @@ struct Round {
     waits_for: BTreeSet<u16>,
 }
 
+/// The line on the launcher's terminal.
+pub struct Line {
+    /// The job's name.
+    pub name: String,
+    /// Whether there may be one.
+    pub possible: bool,
+    /// Whether it is wanted all the time, and not only while the job takes long to start.
+    pub wanted: bool,
+    /// When it changes.
+    next_at: Option<Instant>,
+    /// What was shown last.
+    before: Option<Sample>,
+}
+
+impl Line {
+    /// The line of a job that begins now.
+    pub fn new(name: String, possible: bool, wanted: bool) -> Line {
+        let wait = if wanted { LINE_EVERY } else { START_SHOWN_AFTER };
+        Line { name, possible, wanted, next_at: possible.then(|| Instant::now() + wait), before: None }
+    }
+
+    /// When counters are wanted for it.
+    fn sample_at(&self) -> Option<Instant> {
+        self.next_at.filter(|_| self.wanted)
+    }
+
+    /// When it is to be looked whether nodes still have not met.
+    fn start_at(&self) -> Option<Instant> {
+        self.next_at.filter(|_| !self.wanted)
+    }
+}
+
 impl Watched {
     /// A job that begins now.
-    pub fn new(watchers: Watchers) -> Watched {
+    pub fn new(watchers: Option<Watchers>, line: Line) -> Watched {
         Watched {
             watchers,
+            line,
             began: Instant::now(),
             published: 0,
             round: None,
@@ -47,19 +88,35 @@ impl Watched {
 
     /// The job is over.
     pub fn end(self, status: i32) {
-        self.watchers.end(status);
+        if let Some(watchers) = self.watchers {
+            watchers.end(status);
+        }
     }
 
     fn deadline(&self) -> Option<Instant> {
         let next = match &self.round {
             Some(round) => Some(round.began + ROUND_LIMIT),
-            None => self.watchers.next_at(),
+            None => self.next_at(),
         };
-        earlier(next, self.watchers.deadline())
+        let deaf = self.watchers.as_ref().and_then(Watchers::deadline);
+        earlier(earlier(next, deaf), self.line.start_at())
+    }
+
+    /// When the next sample is due; never where nobody watches.
+    fn next_at(&self) -> Option<Instant> {
+        earlier(self.watchers.as_ref().and_then(Watchers::next_at), self.line.sample_at())
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        self.round.is_none() && self.watchers.next_at().is_some_and(|at| at <= now)
+        self.round.is_none() && self.next_at().is_some_and(|at| at <= now)
+    }
+
+    /// A node has called Comem: how long others take to do so may be worth a line.
+    pub(super) fn node_joins(&mut self) {
+        let line = &mut self.line;
+        if line.possible && line.next_at.is_none() {
+            line.next_at = Some(Instant::now() + START_SHOWN_AFTER);
+        }
     }
 
     /// A node's next program has told nothing yet.
@@ -87,8 +144,8 @@ impl Node {
 
 impl Running<'_> {
     pub(super) fn register_watchers(&self, polls: &mut PollSet) {
-        if let Some(watched) = &self.watched {
-            watched.watchers.register(polls);
+        if let Some(watchers) = self.watched.as_ref().and_then(|watched| watched.watchers.as_ref()) {
+            watchers.register(polls);
         }
     }
 
@@ -99,14 +156,16 @@ impl Running<'_> {
     /// Takes in what watchers say.
     pub(super) fn take_watchers(&mut self, polls: &PollSet) {
         let state = self.state();
-        let Some(watched) = &mut self.watched else { return };
-        for killer in watched.watchers.take_ready(polls, state) {
+        let Some(watchers) = self.watchers() else { return };
+        for killer in watchers.take_ready(polls, state) {
             let already = !self.may_end();
             self.end_as_told();
-            if let Some(watched) = &mut self.watched {
-                watched.watchers.answer_kill(killer, already);
-            }
+            self.watchers().into_iter().for_each(|watchers| watchers.answer_kill(killer, already));
         }
+    }
+
+    fn watchers(&mut self) -> Option<&mut Watchers> {
+        self.watched.as_mut()?.watchers.as_mut()
     }
 
     /// `comem kill` is as good as Ctrl-C.
@@ -130,11 +189,35 @@ impl Running<'_> {
             let able = self.nodes.iter().filter(|(_, node)| node.can_tell()).map(|(node, _)| *node);
             let new: BTreeSet<u16> = able.filter(|node| !watched.asked.contains(node)).collect();
             watched.asked.extend(&new);
-            let waits = watched.watchers.wants_waits();
+            let waits = watched.watchers.as_ref().is_some_and(Watchers::wants_waits);
             watched.round = Some(Round { began: now, waits_for: new.clone() });
             new.into_iter().for_each(|node| self.tell(node, &ToNode::Sample { waits }));
         }
         self.publish_if_complete(now);
+        self.tell_of_the_start(now);
+    }
+
+    /// On a terminal, a line says how far the start is that takes long; it goes when all nodes have met.
+    fn tell_of_the_start(&mut self, now: Instant) {
+        let Some(watched) = self.watched.as_mut().filter(|w| w.line.start_at().is_some_and(|at| at <= now)) else {
+            return;
+        };
+        let (mut run, mut called, mut met) = (0, 0, 0);
+        for node in self.nodes.values().filter(|node| node.ended.is_none()) {
+            run += usize::from(node.pid.is_some());
+            called += usize::from(node.speaks);
+            met += usize::from(node.joined);
+        }
+        let all = self.nodes.len();
+        // Of nodes that all run and have not called Comem nobody knows whether they will.
+        let starts = self.ending.is_none() && met < all && (run < all || called > 0);
+        watched.line.next_at = starts.then(|| now + LINE_EVERY);
+        let seconds = watched.began.elapsed().as_secs();
+        let name = &watched.line.name;
+        let text = starts.then(|| {
+            format!("comem: {name}, starting for {seconds} s: of {all} nodes {run} run, {called} have called Comem, {met} have met")
+        });
+        self.output.set_status(text);
     }
 
     /// A node's counters.
@@ -180,6 +263,14 @@ impl Running<'_> {
             state,
             nodes: self.nodes.iter().map(one).collect(),
         };
-        watched.watchers.publish(&sample, began);
+        if watched.line.sample_at().is_some_and(|at| at <= began) {
+            watched.line.next_at = Some(began + LINE_EVERY);
+            let text = view::in_one_line(&watched.line.name, &sample, watched.line.before.as_ref());
+            self.output.set_status(Some(text));
+            watched.line.before = Some(sample.clone());
+        }
+        if let Some(watchers) = &mut watched.watchers {
+            watchers.publish(&sample, began);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! [`view`] makes lines of samples, and [`screen`] puts them on the terminal.
 
 mod screen;
-mod view;
+pub mod view;
 
 use crate::args::TopArgs;
 use crate::failure::{Failure, Outcome, exit};

@@ -41,6 +41,33 @@ fn head(job: &JobInfo, sample: &Sample) -> String {
     ))
 }
 
+/// A job in one line: where its threads' time went, and what it sends, since an earlier sample.
+pub fn in_one_line(name: &str, sample: &Sample, before: Option<&Sample>) -> String {
+    let mut all = NodeCounters::default();
+    for node in &sample.nodes {
+        let earlier = before.and_then(|before| before.nodes.iter().find(|other| other.node == node.node));
+        let Some(now) = &node.counters else { continue };
+        add(&mut all, &since(now, earlier.and_then(|node| node.counters.as_ref())));
+    }
+    let nodes = counted(sample.nodes.len() as u64, "node");
+    let head = format!("comem: {name}, {nodes}, {} for {:.0} s", sample.state.name(), sample.elapsed_s);
+    let busy: u64 = all.time_us.parts().iter().sum();
+    if busy == 0 {
+        return head;
+    }
+    let share = |part: u64| 100.0 * part as f64 / busy as f64;
+    let waits = all.time_us.fetch + all.time_us.lock + all.time_us.barrier;
+    let unit = Unit(Some(before.map_or(sample.elapsed_s, |before| sample.elapsed_s - before.elapsed_s)));
+    format!(
+        "{head}: {:.0}% computing, {:.0}% waiting; {} faults, {} messages, {} sent a second",
+        share(all.time_us.compute),
+        share(waits),
+        grouped(unit.of(all.faults())),
+        grouped(unit.of(all.messages_sent)),
+        bytes(unit.of(all.bytes_sent))
+    )
+}
+
 /// What a node has counted since an earlier sample; all of it where there is none, or it began a new program.
 fn since(now: &NodeCounters, before: Option<&NodeCounters>) -> NodeCounters {
     let Some(before) = before.filter(|before| before.wall_s <= now.wall_s) else { return now.clone() };
@@ -269,6 +296,18 @@ mod tests {
         assert!(lines[2].contains("MESSAGES/s"), "{}", lines[2]);
         let grid = lines.iter().find(|line| line.starts_with("grid")).unwrap();
         assert!(grid.contains("2,000"), "{grid}: of both nodes");
+    }
+
+    #[test]
+    fn a_line_says_where_the_time_went() {
+        let (before, now) = (sample(2.0, 3000, 75, 25), sample(2.5, 3500, 100, 100));
+        assert_eq!(
+            in_one_line("sor", &now, Some(&before)),
+            "comem: sor, 3 nodes, running for 2 s: 25% computing, 75% waiting; 0 faults, 2,000 messages, 2.0 MiB sent \
+             a second"
+        );
+        let nothing = Sample { state: State::Starting, elapsed_s: 3.2, ..Sample::default() };
+        assert_eq!(in_one_line("sor", &nothing, None), "comem: sor, 0 nodes, starting for 3 s");
     }
 
     #[test]

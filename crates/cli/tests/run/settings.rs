@@ -305,3 +305,77 @@ fn where_memory_cannot_be_shared_the_job_runs_over_udp_and_says_why() {
     let (backbone, said) = backbone_taken(&format!("\"$1\" {show}"), &[]);
     assert_eq!((backbone.as_str(), said.as_str()), ("shm", ""));
 }
+
+/// What a node is told about its cores, those that it may use, and its niceness.
+const PLACED: &str = "echo $COMEM_NODE $COMEM_BIND $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status) \
+                      $(nice)";
+
+#[test]
+fn nodes_run_on_the_cores_that_the_map_gives_them() {
+    let scratch = Scratch::new();
+    let all = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let all = all.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_string();
+    let last = all.rsplit([',', '-']).next().unwrap();
+    let placed = |args: &[&str]| scratch.run(&[args, &["--no-prefix", "sh", "-c", PLACED]].concat());
+    let shown = |args: &[&str]| {
+        let output = placed(args);
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        let text = out(&output);
+        sorted(&text).iter().map(|line| line.rsplit_once(' ').unwrap().0.to_string()).collect::<Vec<_>>()
+    };
+    let map = format!("1:{last}");
+    assert_eq!(shown(&["-n", "2", "--bind", &map]), [format!("0 off {all}"), format!("1 given {last}")]);
+    assert_eq!(shown(&["-n", "1", "--bind", "auto"]), [format!("0 auto {all}")]);
+    let dry = scratch.run(&["-n", "2", "--bind", &map, "--dry-run", "true"]);
+    assert!(out(&dry).contains(&format!("cores      node 1 on {last}\n")), "{}", out(&dry));
+    // A job within a node has the node's cores, and no map of its own.
+    let inner = format!("{} run --no-prefix sh -c '{}'", super::bin(), PLACED.replace('\'', "'\\''"));
+    let within = scratch.run(&["-n", "1", "--bind", &format!("0:{last}"), "--no-prefix", "sh", "-c", &inner]);
+    assert!(out(&within).starts_with(&format!("0 auto {last} ")), "{} {}", out(&within), err(&within));
+    for (map, status, why) in [
+        ("2:0", 2, "names node 2, and the job has 2"),
+        ("0:x", 2, "expected a core"),
+        ("0:1023", 3, "core 1023, which --bind names, is none that this job may use"),
+    ] {
+        let refused = placed(&["-n", "2", "--bind", map]);
+        assert_eq!(refused.status.code(), Some(status), "{}", err(&refused));
+        assert!(err(&refused).contains(why) && out(&refused).is_empty(), "{}", err(&refused));
+    }
+}
+
+#[test]
+fn nodes_are_as_nice_as_is_asked_for_once() {
+    let scratch = Scratch::new();
+    let niceness = |command: &mut Command| -> i32 {
+        let output = finish(command);
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        out(&output).trim().parse().unwrap()
+    };
+    let own = niceness(&mut scratch.command("nice"));
+    let asked = |args: &[&str]| niceness(scratch.comem().arg("run").args(args));
+    assert_eq!(asked(&["--no-prefix", "nice"]), own);
+    assert_eq!(asked(&["--nice", "7", "--no-prefix", "nice"]), (own + 7).min(19));
+    assert_eq!(asked(&["--nice", "40", "--no-prefix", "nice"]), 19);
+    let inner = [super::bin(), "run", "--no-prefix", "nice"];
+    let mut outer = scratch.comem();
+    outer.args(["run", "--no-prefix"]).args(inner).env("COMEM_NICE", "3");
+    assert_eq!(niceness(&mut outer), (own + 3).min(19), "a job within a node adds nothing of its own");
+    // SAFETY: the call takes nothing and touches no memory.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIP: only root can be somebody who may not be less nice");
+        return;
+    }
+    let own_directory = format!("/tmp/comem-test-nice-{}", std::process::id());
+    let mut command = scratch.comem();
+    command.args(["run", "--nice", "-5", "true"]).env("COMEM_RUNTIME_DIR", &own_directory).current_dir("/");
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    match command.spawn().map(super::wait) {
+        Err(why) => println!("SKIP: another user cannot run the command: {why}"),
+        Ok(refused) => {
+            assert_eq!(refused.status.code(), Some(3), "{}", err(&refused));
+            assert!(err(&refused).contains("priority over others (--nice -5)"), "{}", err(&refused));
+            std::fs::remove_dir_all(own_directory).unwrap();
+        }
+    }
+}

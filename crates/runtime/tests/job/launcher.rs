@@ -124,6 +124,11 @@ impl Cluster {
         }
     }
 
+    /// Says something to a node.
+    pub fn tell(&self, node: usize, message: &ToNode) {
+        self.writers[node].send(message).expect("the node hears it");
+    }
+
     /// Returns when every node has met every other.
     pub fn wait_until_started(&self) {
         let mut started = 0;

@@ -141,6 +141,30 @@ fn the_statistics_of_a_job_that_is_cut_short_say_what_its_threads_did_last() {
     }
 }
 
+/// Nobody watches: nobody is told anything.
+#[test]
+fn a_node_tells_its_counters_exactly_as_often_as_it_is_asked() {
+    let cluster = start("wait-for-ever", 2, &[], &[]);
+    cluster.wait_until_started();
+    [false, false, true].into_iter().for_each(|waits| cluster.tell(0, &ToNode::Sample { waits }));
+    let mut samples = Vec::new();
+    cluster.follow(&mut HashMap::new(), &mut HashMap::new(), |said| {
+        if let FromNode::Sample { sample } = said {
+            samples.push(sample.clone());
+        }
+        samples.len() == 3
+    });
+    for sample in &samples {
+        assert!(sample["time_us"]["compute"].is_u64() && sample["messages_sent"].is_u64(), "{sample}");
+        assert!(sample["pages"]["read_faults"].is_u64() && sample["regions"].is_array(), "{sample}");
+    }
+    let asked_for_waits = samples.iter().map(|sample| sample["waits"].is_array());
+    assert_eq!(asked_for_waits.collect::<Vec<_>>(), [false, false, true]);
+    (0..2).for_each(|node| cluster.tell(node, &ToNode::Stop { reason: "enough was seen".to_string() }));
+    let outcome = cluster.finish();
+    assert_eq!([0, 1].map(|node| outcome.stats[&node]["samples"].as_u64()), [Some(3), Some(0)], "{outcome:#?}");
+}
+
 #[test]
 fn a_nodes_time_is_that_of_its_threads_lives() {
     for backbone in BACKBONES {
