@@ -27,7 +27,7 @@ impl std::str::FromStr for BindChoice {
         }
         match text.parse() {
             Ok(Bind::Given) | Err(_) => {
-                Err("expected auto, off, cores, or cores for each node, such as 0:0-3,1:4-7".to_string())
+                Err("expected auto, off or cores, or cores for each node, such as 0:0-3,1:4-7".to_string())
             }
             Ok(rule) => Ok(BindChoice::Rule(rule)),
         }

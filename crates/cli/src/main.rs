@@ -191,8 +191,11 @@ fn daemons(ask: &AskArgs, caller: &Caller<'_>) -> Outcome<Vec<(String, SocketAdd
     }
 }
 
-/// What daemons have started, each with its host's name; and the hosts that were asked.
-fn started_by_daemons(ask: &AskArgs) -> Outcome<(Vec<(String, JobLine)>, Vec<String>)> {
+/// A host by the name that the user gave, and something of it.
+type OfHost<T> = (String, T);
+
+/// What daemons have started; and the hosts that were asked.
+fn started_by_daemons(ask: &AskArgs) -> Outcome<(Vec<OfHost<JobLine>>, Vec<String>)> {
     let key = key::named_or_default(ask.key_file.as_deref())?;
     let caller = Caller::new(&key, ask.iface.as_deref(), None);
     let asked = daemons(ask, &caller)?;

@@ -3,6 +3,7 @@
 
 use crate::exec::meeting;
 use crate::failure::{Failure, Outcome, exit};
+use crate::live::registry;
 use crate::preload;
 use crate::stage;
 use crate::sys::{self, process};
@@ -113,14 +114,14 @@ impl ProgLock {
         }
     }
 
-    /// Removes what earlier jobs left: locks of launchers that were killed, which nobody holds, copies of programs,
-    /// the files of
-    /// meetings, links to libraries that are gone, and statistics that a comparison did not come to read.
+    /// Removes what earlier jobs left: locks of launchers that were killed, which nobody holds, their jobs' entries,
+    /// copies of programs, the files of meetings, links to libraries that are gone, and statistics that a comparison did not come to read.
     pub fn sweep() {
         let Ok(directory) = directory() else { return };
         meeting::sweep_host(&directory);
         keys::sweep(&directory);
         preload::sweep(&directory);
+        registry::sweep();
         stage::sweep(&std::env::temp_dir());
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten().take(SWEEP_MAX) {
             let name = entry.file_name().to_string_lossy().into_owned();

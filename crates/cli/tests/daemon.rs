@@ -415,7 +415,8 @@ fn hosts_are_shown_with_their_room_and_those_without_an_answer_are_named() {
     assert_eq!((&idle["version"], &idle["name"], &idle["slots"]), (&1.into(), &HERE.into(), &3.into()));
     assert_eq!((&idle["jobs"], &idle["nodes"], &idle["free_slots"]), (&0.into(), &0.into(), &3.into()));
     assert!(idle["host"]["cores"].as_u64().unwrap() > 0 && idle["memory_free_mib"].as_u64().unwrap() > 0);
-    let mut job = daemon.run_command(&["--hosts", "127.0.0.1:2", &program, &fifo]).spawn().unwrap();
+    let mut job = daemon.run_command(&["--hosts", "127.0.0.1:2", &program, &fifo]);
+    let mut job = job.stderr(Stdio::null()).spawn().unwrap();
     let held = Held::open(&fifo);
     held.expect_lines(2);
     let busy = state();

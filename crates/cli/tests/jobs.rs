@@ -161,7 +161,9 @@ fn what_names_no_job_or_several_ends_none() {
     let other = finish(job.scratch.comem().args(["run", "--name", "4711", "true"]));
     assert_eq!(other.status.code(), Some(2), "{}", err(&other));
     let node = job.scratch.text("node");
-    let second = job.scratch.comem().args(["run", "--name", "sor2", &node]).stdout(Stdio::null()).spawn().unwrap();
+    let mut second = job.scratch.comem();
+    second.args(["run", "--name", "sor2", &node]).stdout(Stdio::null()).stderr(Stdio::null());
+    let second = second.spawn().unwrap();
     assert_eq!(job.held.expect_lines(1), ["ready"]);
     for (wanted, why) in [("water", "no job water runs here; see `comem jobs`"), ("sor", "sor may be any of 2 jobs: ")]
     {

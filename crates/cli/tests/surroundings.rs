@@ -186,6 +186,8 @@ fn so_it_is_for_what_the_other_commands_print_and_who_reads_no_more_is_none() {
         &["report", "--csv", "run.json"],
         &["compare", "--repeat", "1", "--engines", "msi", "./prog"],
         &["doctor"],
+        &["jobs"],
+        &["jobs", "--json"],
         &["config", "--cflags"],
         &["--version"],
         &["--help"],

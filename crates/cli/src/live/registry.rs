@@ -14,7 +14,7 @@ use super::sample::JobInfo;
 use crate::failure::{Failure, Outcome};
 use crate::plan::Plan;
 use crate::rundir;
-use crate::sys;
+use crate::sys::{self, process};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -171,6 +171,21 @@ pub fn running() -> Outcome<Vec<Found>> {
     }
     jobs.sort_by_key(|found| (found.job.started_unix_s, found.job.number));
     Ok(jobs)
+}
+
+/// Takes away what jobs have left whose launchers are gone. Those that are there are not asked.
+pub fn sweep() {
+    // Where no job has ever been, there is no directory, and need not be one.
+    if !rundir::directory().is_ok_and(|base| base.join(DIRECTORY).is_dir()) {
+        return;
+    }
+    let Ok(directory) = directory() else { return };
+    for (id, path) in files(&directory, "job") {
+        let gone = read::<JobInfo>(&path).filter(|job| !process::is_there(job.number));
+        if let Some(job) = gone {
+            let _ = Found { directory: directory.clone(), id, job }.connect();
+        }
+    }
 }
 
 /// The jobs that have ended lately, the latest first.

@@ -186,6 +186,20 @@ pub fn sorted(text: &str) -> Vec<String> {
     lines
 }
 
+/// The names in the directory where processes of this host meet, but for what stays: the script for debuggers, and what
+/// is known of jobs that have ended.
+pub fn left(scratch: &Scratch) -> Vec<String> {
+    let names = |path: &str| {
+        let entries = std::fs::read_dir(scratch.path(path)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    let running = names("run/jobs").into_iter().filter(|name| !name.ends_with(".ended"));
+    let others = names("run").into_iter().filter(|name| !name.ends_with(".gdb") && name != "jobs");
+    let mut all: Vec<String> = others.chain(running).collect();
+    all.sort();
+    all
+}
+
 /// Sends a signal.
 pub fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());

@@ -4,7 +4,7 @@
 mod common;
 mod settings;
 
-use common::{Held, NOBODY_JOINED, Scratch, bin, err, finish, json, out, signal, sorted, wait};
+use common::{Held, NOBODY_JOINED, Scratch, bin, err, finish, json, left, out, signal, sorted, wait};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
@@ -508,9 +508,7 @@ fn a_program_number_belongs_to_one_job_at_a_time() {
     signal(child.id(), "TERM");
     wait(child);
     assert_eq!(scratch.run(&["--prog-id", "77", "true"]).status.code(), Some(0));
-    let left = std::fs::read_dir(scratch.path("run")).unwrap().map(|entry| entry.unwrap().file_name());
-    let locks = left.filter(|name| !name.to_string_lossy().ends_with(".gdb"));
-    assert_eq!(locks.collect::<Vec<_>>(), Vec::<std::ffi::OsString>::new(), "the locks go with their jobs");
+    assert_eq!(left(&scratch), [""; 0], "the locks go with their jobs");
 }
 
 #[test]

@@ -14,7 +14,9 @@ mod packets;
 mod roles;
 mod sync_objects;
 
+use comem::control::{FromNode, ToNode};
 use launcher::{Outcome, start};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// What moves datagrams where a test does not say: most look at the protocol over a network.
