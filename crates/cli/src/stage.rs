@@ -106,7 +106,10 @@ pub fn sweep(temporary: &Path) {
         };
         if entry.file_name().to_string_lossy().starts_with(PREFIX) && is_ours(&entry) {
             let lock = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(entry.path());
-            if lock.is_ok_and(|lock| sys::try_lock(&lock).is_ok_and(|free| free)) {
+            // It is locked until it is gone: an agent that begins in it waits, and then takes another.
+            if let Ok(lock) = lock
+                && sys::try_lock(&lock).is_ok_and(|free| free)
+            {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
