@@ -17,9 +17,10 @@ use std::sync::mpsc;
 /// after so many answers as its argument says.
 const NODE: &str = r#"#!/bin/bash
 say() { echo "$1" >&$COMEM_CONTROL_FD; }
-exec 9>held
+# A number that the control channel does not have.
+exec {held}>held
 say '{"type":"started"}'
-echo ready >&9
+echo ready >&$held
 n=0
 pad=$(printf '%*s' ${PAD:-1} '')
 while read -r line <&$COMEM_CONTROL_FD; do case $line in

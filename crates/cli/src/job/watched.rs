@@ -20,7 +20,7 @@ const START_SHOWN_AFTER: Duration = Duration::from_secs(2);
 /// How often the line changes.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 /// How long the nodes' answers are waited for before those that have come are shown.
-const ROUND_LIMIT: Duration = Duration::from_millis(200);
+const ROUND_LIMIT: Duration = Duration::from_millis(400);
 
 /// Who watches a job, and what its nodes have told for that.
 pub struct Watched {

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// How long a launcher may take to say what it is; one that is stopped says nothing.
-pub const HELLO_LIMIT: Duration = Duration::from_millis(500);
+pub const HELLO_LIMIT: Duration = Duration::from_millis(1500);
 
 /// A way to a job's launcher.
 pub struct Client {
