@@ -21,8 +21,8 @@
 //!
 //! A job goes through these modules: [`args`] reads the command line, [`plan`] makes it into one [`spec`] a host; a
 //! [`group`] is the nodes of this host, a [`remote`] those of another, behind an [`agent`] and a [`link`] of
-//! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters. While it runs,
-//! [`live`] shows it to whoever asks. What looks at
+//! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters. While it
+//! runs, [`live`] shows it to whoever asks. What looks at
 //! jobs runs them by this very command ([`trial`]) and reads their stats files, and [`progress`] tells who waits;
 //! [`table`] and [`picture`] show numbers. What belongs to this command is found by [`installation`].
 

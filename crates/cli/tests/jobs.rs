@@ -1,4 +1,4 @@
-//! `comem jobs`, `comem kill`, `comem top` and other watchers: with scripts in place of nodes, which say what nodes say.
+//! `comem jobs`, `comem kill`, `comem top` and other watchers, with scripts in place of nodes.
 
 mod common;
 

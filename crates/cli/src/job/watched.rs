@@ -215,7 +215,10 @@ impl Running<'_> {
         let seconds = watched.began.elapsed().as_secs();
         let name = &watched.line.name;
         let text = starts.then(|| {
-            format!("comem: {name}, starting for {seconds} s: of {all} nodes {run} run, {called} have called Comem, {met} have met")
+            format!(
+                "comem: {name}, starting for {seconds} s: of {all} nodes {run} run, {called} have called Comem, \
+                 {met} have met"
+            )
         });
         self.output.set_status(text);
     }
