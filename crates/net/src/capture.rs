@@ -9,6 +9,7 @@ use crate::{Datagrams, Listener, Received, Wait, datagrams, within_file_limit};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -152,6 +153,10 @@ impl Datagrams for Captured {
 
     fn watch(&self, watching: bool) -> bool {
         self.inner.watch(watching)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 }
 

@@ -448,6 +448,10 @@ impl Datagrams for Endpoint {
         true
     }
 
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+
     fn attend(&self, listener: Listener) -> io::Result<()> {
         let mut homeless = listener;
         for place in &self.listeners {

@@ -53,6 +53,7 @@ pub use sys::within_file_limit;
 use comem_protocol::time::Span;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -197,6 +198,12 @@ pub trait Datagrams: Send + Sync {
         self.send_to(bytes, segment, to)
     }
 
+    /// What a thread can wait at for this endpoint and for others at a time: it is readable when there is something to
+    /// receive. `None` where there is nothing of the kind.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Rouses whom patient sends have left asleep, unless they have looked meanwhile. `patient`: gives those who look
     /// more time.
     fn settle(&self, _patient: bool) {}
@@ -238,6 +245,9 @@ impl<D: Datagrams + ?Sized> Datagrams for Arc<D> {
     }
     fn settle(&self, patient: bool) {
         (**self).settle(patient);
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (**self).descriptor()
     }
 }
 

@@ -19,9 +19,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 /// Most receives of one look at what this node is told: more than its socket holds, so that a flood ends it too.
 const RECEIVES_MAX: usize = 1 << 14;
+/// Sockets that a thread cannot wait for are looked at so often.
+const UNSEEN_FOR: Duration = Duration::from_micros(200);
 /// A socket with less room than this may have dropped the longest datagrams.
 const ROOM_BYTES: usize = 160 << 10;
 
@@ -311,6 +314,32 @@ impl Selective {
         messages
     }
 
+    /// Waits until something may have come to `own`, one of this node's endpoints without listeners, or this node may
+    /// have been told something, for so long at most. It takes nothing.
+    ///
+    /// # Errors
+    /// What the system says when a socket no longer works.
+    pub fn wait_beside(&self, own: &dyn Datagrams, timeout: Duration) -> io::Result<()> {
+        let listener = self.told_listener.as_ref();
+        let ways = [own.descriptor(), self.told.descriptor(), listener.map(Listener::as_fd)];
+        // What cannot be waited for has to be looked at.
+        let is_seen = ways[..2].iter().all(Option::is_some);
+        let due = listener.and_then(Listener::due_in).into_iter().chain((!is_seen).then_some(UNSEEN_FOR));
+        let timeout = due.chain([timeout]).min();
+        let mut sockets = ways.into_iter().flatten();
+        let Some(first) = sockets.next() else {
+            std::thread::sleep(UNSEEN_FOR);
+            return Ok(());
+        };
+        let mut all = [first; 3];
+        let mut count = 1;
+        for socket in sockets {
+            all[count] = socket;
+            count += 1;
+        }
+        sys::wait(&all[..count], sys::Readiness::Read, timeout).map(drop)
+    }
+
     /// Before a look: what the kernel had no room for since the last one.
     fn count_dropped(&self) {
         let Some(memory) = self.told_listener.as_ref().and_then(|l| sys::receive_memory(l.as_fd()).ok()) else {
@@ -330,6 +359,11 @@ impl Selective {
         let past = self.repairs.fetch_update(Relaxed, Relaxed, note).unwrap_or_default();
         let gives_up = RepairHistory(past).with(repaired).gives_up() && self.group.is_some();
         gives_up && !self.gave_up.swap(true, Relaxed)
+    }
+
+    /// Whether this node gave the group up, because too much of what it asked there had to be repaired.
+    pub fn has_given_up(&self) -> bool {
+        self.gave_up.load(Relaxed)
     }
 
     /// What has gone and come until now.

@@ -363,9 +363,9 @@ impl Config {
         self.engine == Engine::Broadcast || self.sends_to_sets()
     }
 
-    /// Whether the job's engine asks and tells sets of nodes. None that jobs may have does so yet.
+    /// Whether the job's engine asks and tells sets of nodes.
     pub(crate) fn sends_to_sets(&self) -> bool {
-        false
+        self.page_engine.tells_sets()
     }
 
     /// Whether one-sided operations go by UCX: there are some, and it is asked for.

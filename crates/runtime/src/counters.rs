@@ -150,10 +150,24 @@ counters! {
     diff_bytes,
     /// Diffs applied to home pages here.
     diffs_applied,
-    /// Under `lrc`, first copies of units that came from the units' managers.
+    /// Under `lrc` and `multicast`, first copies of units that came from the units' managers.
     bases_fetched,
-    /// Under `lrc`, collections of diffs that have ended, each once for the node.
+    /// Under `lrc` and `multicast`, collections of diffs that have ended, each once for the node.
     gc_rounds,
+    /// Under `multicast`, messages that asked sets of nodes for diffs.
+    diffs_asked,
+    /// Under `multicast`, messages that told sets of nodes diffs.
+    diffs_told,
+    /// Of these, those that left before an arrival at a barrier, unasked.
+    diffs_told_early,
+    /// Under `multicast`, diffs that came before this node asked for them.
+    diffs_indirect,
+    /// Of these, those that a fault used.
+    diffs_indirect_used,
+    /// Under `multicast`, requests to writers whose diffs, told to a set, did not come in time.
+    diffs_repaired,
+    /// Under `multicast`, copysets that this node left, since it did not use what it was told.
+    copysets_left,
     /// Pages named in write notices made here.
     write_notices,
     /// Pages among them whose home is here.
@@ -217,7 +231,7 @@ counters! {
 }
 
 /// The counters that stand under `pages` in the stats file.
-const PAGES: [&str; 26] = [
+const PAGES: [&str; 33] = [
     "read_faults",
     "write_faults",
     "page_requests",
@@ -233,6 +247,13 @@ const PAGES: [&str; 26] = [
     "diffs_applied",
     "bases_fetched",
     "gc_rounds",
+    "diffs_asked",
+    "diffs_told",
+    "diffs_told_early",
+    "diffs_indirect",
+    "diffs_indirect_used",
+    "diffs_repaired",
+    "copysets_left",
     "write_notices",
     "home_notices",
     "page_invalidations",

@@ -405,7 +405,15 @@ impl Node {
                 Target::Set(id) => {
                     mine = true;
                     let audience = out.audience(id);
-                    self.send_to_sets(slot, &audience.asked, &audience.told, send.ty, out.body(send));
+                    let messages = self.send_to_sets(slot, &audience.asked, &audience.told, send.ty, out.body(send));
+                    let counters = self.counters(slot);
+                    // One was counted above.
+                    counters.messages_sent.add(messages.saturating_sub(1) as u64);
+                    match send.ty {
+                        types::DIFFS_ASKED => counters.diffs_asked.add(1),
+                        types::DIFFS_TOLD => counters.diffs_told.add(1),
+                        _ => {}
+                    }
                 }
                 Target::FreeToAll => {
                     mine = true;
@@ -454,7 +462,8 @@ impl Node {
     fn send_to_all(&self, from: Slot, ty: MsgType, body: &[u8]) {
         if self.wire.selective().is_some() {
             let all: NodeSet = NodeId::all(self.nodes()).collect();
-            return self.send_to_sets(from, &all, &NodeSet::new(), ty, body);
+            self.send_to_sets(from, &all, &NodeSet::new(), ty, body);
+            return;
         }
         if self.wire.group.is_some() {
             let others: Vec<NodeId> = NodeId::all(self.nodes()).filter(|n| *n != self.me()).collect();

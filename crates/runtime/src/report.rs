@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::names::Named;
 use crate::node::{Node, Waiting};
 use crate::shared::Shared;
+use crate::shared::consistency::sets::GAVE_UP;
 use crate::shared::heap::table::RegionState;
 use crate::symbols::Symbols;
 use comem_protocol::coherence::pages::region::Unit;
@@ -43,6 +44,9 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value["multicast"] = json!(node.wire.way().name());
     if let Some(selective) = node.wire.selective() {
         value["sets"] = sets(&selective.counts());
+        if selective.has_given_up() {
+            value["multicast_gave_up"] = json!(GAVE_UP);
+        }
     }
     if let Some(how) = one_sided(node) {
         value["one_sided"] = json!(how);

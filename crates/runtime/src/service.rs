@@ -357,11 +357,18 @@ impl Node {
         // A host wants to be asked now and then, in the middle of a wait.
         let asked = crate::host::host().is_some();
         let mut lets_go = self.schedule.lets_go_at(why, self.now());
+        let for_page = matches!(why, Waiting::Page(_) | Waiting::Told(..));
+        // Who has asked a set of nodes sleeps where it hears what it is told, too.
+        let (hears, until) = match why {
+            Waiting::Told(_, until) => (self.wire.selective(), until),
+            _ => (None, None),
+        };
         loop {
-            if matches!(why, Waiting::Page(_)) {
-                self.look_at_told(slot);
+            // What this thread takes in itself does not rouse it.
+            if for_page && self.look_at_told(slot) > 0 || waiter.was_roused() {
+                return Ok(());
             }
-            if waiter.was_roused() {
+            if until.is_some_and(|at| at <= self.now()) {
                 return Ok(());
             }
             self.look_whether_unanswered(slot, why, since)?;
@@ -372,7 +379,7 @@ impl Node {
             // What was fetched ahead has come while this thread computed: that is no reason to ask for it again. Who
             // waits for a page takes in no more than that: with the run behind it, no fault would tell that the next is
             // wanted.
-            let most = if matches!(why, Waiting::Page(_)) { 1 } else { self.config.tuning.wait.messages_at_a_look };
+            let most = if for_page { 1 } else { self.config.tuning.wait.messages_at_a_look };
             if self.look_before_repeating(slot, most) {
                 return Ok(());
             }
@@ -385,18 +392,19 @@ impl Node {
             // Arrivals at barriers come to the socket of the node's first thread. So may a token that the node has
             // wanted ahead come, to the service socket: the node's only thread may as well look there.
             let alone_for_lock = matches!(why, Waiting::Lock(_)) && self.nodes() > 1 && self.threads() == 1;
-            let answers_come_here =
-                (at_barrier && slot == Slot::thread(0)) || alone_for_lock || self.wire.is_sending(slot);
-            next = next.into_iter().chain(lets_go).min();
+            let answers_come_here = (at_barrier && slot == Slot::thread(0))
+                || alone_for_lock
+                || hears.is_some()
+                || self.wire.is_sending(slot);
+            next = next.into_iter().chain(lets_go).chain(until).min();
             let now = self.now();
             let most = if asked { crate::host::SLICE } else { Duration::from_secs(1) };
             let timeout = next.map_or(most, |at| Duration::from_nanos((at - now).0.max(1_000)).min(most));
             if !answers_come_here {
                 // What another thread of the node fetches may lie in its socket, which it does not attend while it
                 // computes.
-                let page = matches!(why, Waiting::Page(_));
-                let most = if page { Duration::from_micros(500) } else { Duration::from_secs(1) };
-                if waiter.park(timeout.min(most)) || page || asked {
+                let most = if for_page { Duration::from_micros(500) } else { Duration::from_secs(1) };
+                if waiter.park(timeout.min(most)) || for_page || asked {
                     return Ok(());
                 }
             } else if waiter.enter_socket() {
@@ -404,13 +412,14 @@ impl Node {
                 let served = if wait == Wait::Block {
                     None
                 } else {
-                    self.slots.spinning(|| self.serve_meanwhile(slot, timeout))
+                    self.slots.spinning(|| self.serve_meanwhile(slot, timeout, hears.is_some()))
                 };
-                let came = match served {
-                    Some(came) if came > 0 || waiter.is_roused() || lets_go.is_some() => came,
+                let came = match (served, hears) {
+                    (Some(came), _) if came > 0 || waiter.is_roused() || lets_go.is_some() => came,
+                    (_, Some(selective)) => self.receive_or_hear(selective, slot, timeout),
                     // It has spun enough.
-                    Some(_) => self.receive(slot, slot, Some(timeout), Wait::Block),
-                    None => self.receive(slot, slot, Some(timeout), wait),
+                    (Some(_), None) => self.receive(slot, slot, Some(timeout), Wait::Block),
+                    (None, None) => self.receive(slot, slot, Some(timeout), wait),
                 };
                 if waiter.leave_socket() || came > 0 || asked {
                     return Ok(());
@@ -430,7 +439,8 @@ impl Node {
     /// A thread that spins in its socket can as well do the service thread's work: nobody need be woken for it, and the
     /// core is this thread's already. Gives how many receives brought something, as soon as one has, or 0 when the spin
     /// is over; `None` where the service thread spins itself.
-    fn serve_meanwhile(&self, slot: Slot, timeout: Duration) -> Option<usize> {
+    /// Where it `hears`, it looks at what the node is told, too.
+    fn serve_meanwhile(&self, slot: Slot, timeout: Duration, hears: bool) -> Option<usize> {
         let (mine, service) = (self.wire.endpoint(slot), self.wire.endpoint(Slot::SERVICE));
         // Over a network the service thread is woken all the same; but mostly this one has been quicker.
         let watched = service.watch(true);
@@ -447,6 +457,10 @@ impl Node {
                 if came > 0 {
                     break came;
                 }
+            }
+            let told = if hears { self.look_at_told(slot) } else { 0 };
+            if told > 0 {
+                break told;
             }
             // What this thread waits for may come of it; it is not roused by itself.
             if !watched || service.glance() {

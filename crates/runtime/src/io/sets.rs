@@ -5,31 +5,31 @@
 use super::{SCRATCH, SET_MESSAGE, caller, with_own};
 use crate::error::Error;
 use crate::node::Node;
-use comem_net::Selective;
+use comem_net::{Selective, Wait};
 use comem_protocol::coherence::node_set::NodeSet;
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::node::route;
-use comem_protocol::selective::{Message, Refused};
+use comem_protocol::selective::{Message, Refused, Way};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// The message's type stands in front of its body.
 const TYPE_BYTES: usize = 2;
 
 impl Node {
     /// Sends a message that nobody acknowledges to two sets of nodes: those that are asked act on it at once, those
-    /// that are told when they look. Where the job has no such way, each gets a free message.
-    pub(super) fn send_to_sets(&self, from: Slot, asked: &NodeSet, told: &NodeSet, ty: MsgType, body: &[u8]) {
+    /// that are told when they look. Where the job has no such way, each gets a free message, and acts on it at once:
+    /// no thread would know where to look. Gives how many messages that is.
+    pub(super) fn send_to_sets(&self, from: Slot, asked: &NodeSet, told: &NodeSet, ty: MsgType, body: &[u8]) -> usize {
+        let others = || told.iter().filter(|node| !asked.contains(*node)).chain(asked.iter());
+        let members = || others().filter(|node| *node != self.me());
         let Some(selective) = self.wire.selective() else {
-            for node in asked.iter().filter(|node| *node != self.me()) {
-                self.send_free(from, node, Slot::SERVICE, ty, body);
-            }
-            for node in told.iter().filter(|node| *node != self.me() && !asked.contains(*node)) {
-                self.send_free(from, node, Slot::thread(0), ty, body);
-            }
-            return;
+            members().for_each(|node| self.send_free(from, node, Slot::SERVICE, ty, body));
+            return members().count();
         };
+        let messages = if selective.way() == Way::Ip { 1 } else { members().count() };
         let sent = with_own(&SET_MESSAGE, |message| {
             message.clear();
             message.extend_from_slice(&ty.0.to_be_bytes());
@@ -46,6 +46,16 @@ impl Node {
             }
             Err(too_long) => self.end_with(&Error::TooLarge(too_long.to_string())),
         }
+        messages
+    }
+
+    /// Receives at a thread's socket, and takes in what this node is told, waiting for either as long as `timeout`
+    /// says. Gives how much came.
+    pub(crate) fn receive_or_hear(&self, selective: &Selective, slot: Slot, timeout: Duration) -> usize {
+        if let Err(error) = selective.wait_beside(self.wire.endpoint(slot), timeout) {
+            self.on_socket_error("cannot wait for messages to sets of nodes", &error);
+        }
+        self.receive(slot, slot, Some(Duration::ZERO), Wait::Block) + self.look_at_told(slot)
     }
 
     /// Takes in a datagram to sets of nodes that has come to one of this node's sockets.
@@ -100,14 +110,13 @@ mod tests {
     use crate::config::Config;
     use crate::io::{Parts, Wire};
     use comem_net::network::NetworkOptions;
-    use comem_net::{Clock, Datagrams, Network, Wait, selective};
+    use comem_net::{Clock, Datagrams, Network, selective};
     use comem_protocol::auth::{JobKey, Sealer};
     use comem_protocol::link::LinkConfig;
-    use comem_protocol::selective::Way;
     use comem_protocol::wire::message::{Message, types};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -4,6 +4,7 @@ use crate::counters::{Count, Counters};
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId};
 use comem_protocol::sync::semaphore::SemaphoreId;
+use comem_protocol::time::Time;
 use comem_protocol::wire::message::{Collective, SyncRequest};
 
 /// What a thread waits for.
@@ -24,6 +25,8 @@ pub enum Waiting {
     Answer(SyncRequest, u64),
     /// A page of the shared heap.
     Page(PageNo),
+    /// A page of which it has asked a set of nodes for what they wrote, until this moment at most.
+    Told(PageNo, Option<Time>),
     /// Diffs for pages whose home is here.
     Diffs,
     /// A collective call, with its number.
@@ -67,6 +70,7 @@ impl Waiting {
         match self {
             Waiting::Fetch { .. }
             | Waiting::Page(_)
+            | Waiting::Told(..)
             | Waiting::Diffs
             | Waiting::Room
             | Waiting::Operations(_)

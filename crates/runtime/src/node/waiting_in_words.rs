@@ -16,7 +16,7 @@ impl Waiting {
                 Some(o) => format!("unit {unit} of {} (home: {})", o.label, node.name_of(o.home_of(unit))),
                 None => format!("unit {unit} of object {}", object.0),
             },
-            Waiting::Page(page) => of_page(node, page),
+            Waiting::Page(page) | Waiting::Told(page, _) => of_page(node, page),
             Waiting::Diffs => "the diffs of pages whose home it is".to_string(),
             Waiting::Lock(lock) => of_lock(node, lock),
             Waiting::Flag(flag, value) => format!("flag {} to reach {value}", Named(flag.0)),

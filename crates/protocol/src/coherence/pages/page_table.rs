@@ -186,6 +186,13 @@ impl Waiters {
         self.0.push((unit as u16, slot));
     }
 
+    /// As [`Waiters::add`], for a thread that may be among them.
+    fn add_once(&mut self, unit: usize, slot: Slot) {
+        if !self.0.contains(&(unit as u16, slot)) {
+            self.add(unit, slot);
+        }
+    }
+
     /// Whether a thread waits for this unit.
     fn has(&self, unit: usize) -> bool {
         self.0.iter().any(|(of, _)| usize::from(*of) == unit)
@@ -296,6 +303,16 @@ impl PageTable {
     }
 
     // ---- accesses
+
+    /// Whether the unit with this page is being fetched: the end of that wakes the thread.
+    pub fn wait_for_fetch(&mut self, slot: Slot, page: PageNo) -> bool {
+        let unit = self.units.index(page);
+        let fetching = self.units[unit].is_fetching();
+        if fetching {
+            self.waiters.add_once(unit, slot);
+        }
+        fetching
+    }
 
     /// An access of thread `slot` found the page unusable. What it will probably touch next may be fetched with it.
     pub fn fault(

@@ -338,6 +338,10 @@ impl<'a> NodeEffects for NodePages<'a> {
         self.local.shared.kept_diffs.has_closed(stamp);
     }
 
+    fn barrier_stamp(&mut self, stamp: Stamp) {
+        self.local.shared.kept_diffs.has_passed(stamp);
+    }
+
     fn wants_collection(&mut self) -> bool {
         self.local.shared.kept_diffs.wants_collection()
     }

@@ -1,5 +1,5 @@
-//! Pages whose diffs stay with their writers (engine `lrc`): what the node keeps for all of them, and the threads' side
-//! of their faults and collections. [`kept_diffs`](comem_protocol::coherence::pages::kept_diffs) has the idea.
+//! Pages whose diffs stay with their writers (engines `lrc` and `multicast`): what the node keeps for all of them, and
+//! the threads' side of their faults and collections. [`kept_diffs`](comem_protocol::coherence::pages::kept_diffs) has the idea.
 
 use crate::error::Result;
 use crate::mutex::Mutex;
@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 pub(crate) struct KeptDiffs {
     /// The diffs of intervals up to this stamp are in the tables.
     closed: AtomicU64,
+    /// All nodes have heard of what was written up to this stamp, or will as they leave the last barrier.
+    barrier: AtomicU64,
     /// Bytes that the tables keep of this node's writes.
     bytes: AtomicI64,
     /// The most that they have kept at a time.
@@ -38,6 +40,14 @@ impl KeptDiffs {
 
     pub(super) fn has_closed(&self, stamp: Stamp) {
         self.closed.store(stamp, Ordering::Release);
+    }
+
+    pub(super) fn barrier(&self) -> Stamp {
+        self.barrier.load(Ordering::Acquire)
+    }
+
+    pub(super) fn has_passed(&self, stamp: Stamp) {
+        self.barrier.store(stamp, Ordering::Release);
     }
 
     pub(super) fn grew(&self, bytes: i64) {

@@ -8,7 +8,8 @@
 //! | [`push`] | pages sent to those that would ask for them |
 //! | [`serve`] | what other nodes ask |
 //! | [`false_sharing`] | who wrote where to pages whose home is here |
-//! | [`kept_diffs`] | pages under `lrc`: diffs stay with their writers |
+//! | [`kept_diffs`] | pages under `lrc` and `multicast`: diffs stay with their writers |
+//! | [`sets`] | pages under `multicast`: diffs are asked of sets of nodes, and told to sets |
 //! | [`msi_pages`] | pages under `msi`: one writer |
 
 pub(in crate::shared) mod effects;
@@ -19,3 +20,4 @@ pub(crate) mod payload;
 pub(in crate::shared) mod push;
 pub(crate) mod release;
 pub(crate) mod serve;
+pub(crate) mod sets;

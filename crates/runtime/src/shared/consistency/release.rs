@@ -26,7 +26,7 @@ use comem_protocol::coherence::pages::policy::stride_prefetch::Event;
 use comem_protocol::coherence::pages::serve::Listing;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, Slot};
-use comem_protocol::outbox::Outbox;
+use comem_protocol::outbox::{Outbox, Target};
 use comem_protocol::sync::IntervalMark;
 use comem_protocol::wire::message::Collective;
 use std::ops::Range;
@@ -84,6 +84,10 @@ impl Counters {
         self.diff_bytes.add(tally.diff_bytes);
         self.diffs_applied.add(tally.diffs_applied);
         self.bases_fetched.add(tally.bases_fetched);
+        self.diffs_indirect.add(tally.diffs_indirect);
+        self.diffs_indirect_used.add(tally.diffs_indirect_used);
+        self.diffs_repaired.add(tally.diffs_repaired);
+        self.copysets_left.add(tally.copysets_left);
         self.page_invalidations.add(tally.invalidations);
         self.write_notices.add(tally.notices);
         self.home_notices.add(tally.home_notices);
@@ -309,10 +313,14 @@ impl Thread {
         let gate = *shared.gate.opened.lock();
         if shared.gate.all_arrive(what, crate::host::callers(&self.home().config)) {
             notices.reserve(NOTICES_BYTES);
+            // What is of no use here until now says that this node may leave copysets.
+            self.home().look_at_told(self.slot());
             self.stepping(|side| {
                 let mut intervals = shared.intervals.lock();
                 let mut pages = self.home().node_pages(shared, self.slot(), side);
                 arrive(&mut pages, &mut intervals, call.is_some_and(|call| call.beside), &mut notices);
+                let early = side.sends().iter().filter(|send| matches!(send.target, Target::Set(_))).count();
+                self.counters().diffs_told_early.add(early as u64);
             });
         }
         (notices, gate)

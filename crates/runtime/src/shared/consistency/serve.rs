@@ -12,6 +12,7 @@ use comem_net::Backbone;
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::home_queue::HomeQueue;
 use comem_protocol::coherence::pages::kept_diffs::{self, Stamp};
+use comem_protocol::coherence::pages::multicast;
 use comem_protocol::coherence::pages::page_table::PageTable;
 use comem_protocol::coherence::pages::push::PushBuffer;
 use comem_protocol::coherence::pages::region::Region;
@@ -218,6 +219,10 @@ impl Node {
             }
             Message::KeptDiffs { body } => kept_diffs::serve::on_kept_diffs(&mut state, from, body, out)?,
             Message::Base { body } => kept_diffs::serve::on_base(&mut state, from, body, out)?,
+            Message::DiffsAsked { body } => {
+                multicast::serve::on_asked(&mut state, from, body, shared.bystander(), out)?;
+            }
+            Message::DiffsTold { body } => multicast::serve::on_told(&mut state, from, body, out)?,
             Message::Pages { body } => {
                 path_counts::count(path_counts::Step::PageLogic);
                 let region = shared.awaited(answers).region();

@@ -360,6 +360,10 @@ impl PageFault<'_> {
     fn fetch_with(&self, mut plan: PrefetchPlan) -> Result<()> {
         let PageFault { thread, shared, known, page, access } = *self;
         let (node, slot, awaited) = (thread.home(), thread.slot(), shared.awaited(thread.slot()));
+        if known.region.engine.tells_sets() {
+            // What the fault needs may have come.
+            node.look_at_told(slot);
+        }
         let begun = thread.stepping(|out| {
             let plan_of = |table: &PageTable| {
                 awaited.begin(page);
@@ -384,6 +388,7 @@ impl PageFault<'_> {
         match begun {
             Some((Faulted::Mapped, _)) | None => Ok(()),
             Some((Faulted::ReadOnly, _)) => Err(refuse_write(known)),
+            Some((Faulted::Ask(asks), _)) if known.region.engine.tells_sets() => thread.ask_sets(shared, page, &asks),
             Some((Faulted::Ask(asks), _)) => self.ask_writers(&asks),
             Some((Faulted::Wait, _)) => {
                 self.run_ahead(plan, None);

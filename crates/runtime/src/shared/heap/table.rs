@@ -16,7 +16,7 @@ use comem_protocol::coherence::pages::page_table::{ChunkLayout, PageTable};
 use comem_protocol::coherence::pages::region::{GRAIN_PAGES, Part, Region};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageNo};
 use comem_protocol::ids::NodeId;
-use comem_protocol::tuning::PageTuning;
+use comem_protocol::tuning::{MulticastTuning, PageTuning};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
@@ -111,7 +111,8 @@ pub(crate) struct RegionState {
     nodes: usize,
     write_detection: bool,
     tuning: PageTuning,
-    /// Under `lrc`: up to which stamp nobody keeps diffs any more.
+    sets_tuning: MulticastTuning,
+    /// Where diffs stay with their writers: up to which stamp nobody keeps diffs any more.
     kept_floor: Arc<AtomicU64>,
 }
 
@@ -140,6 +141,7 @@ impl RegionState {
             nodes: table.nodes,
             write_detection: table.write_detection,
             tuning: table.tuning,
+            sets_tuning: table.sets_tuning,
             kept_floor: table.kept_floor.clone(),
         }
     }
@@ -190,6 +192,7 @@ impl RegionState {
             };
             let home_of = |page| self.region.home_of(page, self.nodes);
             let mut table = PageTable::new(self.me, layout, home_of).tuned(self.tuning);
+            table = table.with_sets_tuned(self.sets_tuning);
             table.set_floor(self.kept_floor.load(Ordering::Acquire));
             self.catch_up(&mut table);
             let unit_bytes = layout.unit_pages as usize * PAGE_BYTES;
@@ -360,6 +363,7 @@ pub(crate) struct Table {
     nodes: usize,
     write_detection: bool,
     tuning: PageTuning,
+    sets_tuning: MulticastTuning,
     /// Whether there ever was a region under an engine with several writers.
     tracked: AtomicBool,
     kept_floor: Arc<AtomicU64>,
@@ -375,6 +379,7 @@ impl Table {
             nodes,
             write_detection: config.write_detection,
             tuning: config.tuning.pages,
+            sets_tuning: config.tuning.multicast,
             tracked: AtomicBool::new(false),
             kept_floor: Arc::default(),
         }
@@ -427,7 +432,7 @@ impl Table {
         self.find(page).map_or_else(|| Err(self.next_after(page)), |known| known.chunk_around(page))
     }
 
-    /// A collection ends, under `lrc`: what was written up to this stamp is kept by nobody.
+    /// A collection of diffs ends: what was written up to this stamp is kept by nobody.
     pub(crate) fn was_collected(&self, floor: Stamp) {
         self.kept_floor.store(floor, Ordering::Release);
     }
@@ -609,6 +614,7 @@ mod tests {
             nodes: 2,
             write_detection: true,
             tuning: PageTuning::DEFAULT,
+            sets_tuning: MulticastTuning::DEFAULT,
             tracked: AtomicBool::new(false),
             kept_floor: Arc::default(),
         }

@@ -135,9 +135,13 @@ fn tell(told: NodeSet, body: &[u8], out: &mut Outbox) {
 pub fn on_told(state: &mut impl PageState, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
     let told = take_told(body).map_err(|_| Misbehaved("told diffs that make no sense"))?;
     for (page, of_unit) in &told {
-        let end = if let ToldUnit::Diffs(diffs) = of_unit { diffs.end().into() } else { 0 };
+        let checked = state.page_table(*page, out, |table, cx| match of_unit {
+            ToldUnit::Diffs(diffs) => table.check_answer(*page, diffs.end().into(), false),
+            ToldUnit::Collected => table.check_collected(cx.me, *page),
+            ToldUnit::TooLong | ToldUnit::Freed => table.check_answer(*page, 0, false),
+        });
         // What there is no table for yet, or no more, is no mistake: nobody asked this node before telling it.
-        state.page_table(*page, out, |table, _| table.check_answer(*page, end, false)).unwrap_or(Ok(()))?;
+        checked.unwrap_or(Ok(()))?;
     }
     for (page, of_unit) in told {
         match of_unit {
