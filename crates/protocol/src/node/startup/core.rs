@@ -59,7 +59,7 @@ pub struct Config {
     /// The address its sockets are bound to; unspecified when to all.
     pub ip: IpAddr,
     /// The UDP port of each slot, the service thread's first; then, in all nodes or in none, that of what may wait
-    /// until the node looks.
+    /// until the node looks, and that at which the node is told what sets of nodes are told.
     pub ports: Vec<u16>,
     /// The job's number when a launcher or a daemon gave one, never 0.
     pub job: Option<u64>,
@@ -88,8 +88,9 @@ pub enum ConfigError {
         /// How many nodes there are.
         nodes: u16,
     },
-    /// A node has one port for its service thread and one for each application thread, and may have another.
-    #[error("{ports} ports for {threads} threads; there must be one or two more, and none of them 0")]
+    /// A node has one port for its service thread and one for each application thread. It may have one more for what
+    /// may wait, and one at which it is told what sets of nodes are told.
+    #[error("{ports} ports for {threads} threads; there must be one to three more, and none of them 0")]
     Ports {
         /// Ports given.
         ports: usize,
@@ -125,7 +126,7 @@ impl Config {
             _ => {}
         }
         let spare = self.ports.len().checked_sub(usize::from(threads));
-        if !matches!(spare, Some(1 | 2)) || self.ports.contains(&0) {
+        if !matches!(spare, Some(1..=3)) || self.ports.contains(&0) {
             return Err(ConfigError::Ports { ports: self.ports.len(), threads });
         }
         let bytes = self.arguments.iter().map(|a| a.len() + 2).sum();
