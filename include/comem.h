@@ -336,7 +336,7 @@ COMEM_API int comem_write_end(comem_array array, uint64_t low, uint64_t high);
  * under scope). Programs that race, or use atomics, need `msi`. One program may have regions under each of the three.
  * The memory is zero at first. */
 typedef struct comem_region_options {
-    const char *engine;  /* "hlrc", "scope", "lrc", "msi", "hardware", "direct"; NULL: the job's */
+    const char *engine;  /* "hlrc", "scope", "lrc", "multicast", "msi", "hardware", "direct"; NULL: the job's */
     const char *label;   /* name of the region in reports and errors */
     int home;            /* COMEM_HOME_..., of pages; without options: automatic */
     int home_number;     /* CYCLIC: pages to each node in turn (0: 1); ON: the node */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the programs on shared pages in their tiny sizes, in three builds: for one thread, with plain threads, and with
-# Comem on one to eight nodes under `hlrc`, `scope`, `lrc`, `msi` and `hardware`, and over udp with every detector and
+# Comem on one to eight nodes under `hlrc`, `scope`, `lrc`, `multicast`, `msi` and `hardware`, and over udp with every detector and
 # two threads a node.
 # Each checks its own result, and all must end with the same checksum. The third build is left out unless
 # COMEM_KERNELS_DSM=1. Reports in TAP.
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 bin=${COMEM_BIN:-target/debug}
 programs=${COMEM_WORKLOADS:-out/test}
 kernels=(sor lu fft radix is ep water ilink barnes rays)
-engines=(hlrc scope lrc msi hardware)
+engines=(hlrc scope lrc multicast msi hardware)
 detectors=(uffd-async uffd mprotect)
 number=0
 status=0
@@ -127,7 +127,7 @@ done
 if with_comem; then
     for engine in "${engines[@]}"; do
         publish=(--publish)
-        [ "$engine" = scope ] && publish=()
+        case $engine in scope | multicast) publish=() ;; esac
         for nodes in 1 2 4 8; do
             run "sync-test under $engine, nodes: $nodes" any \
                 "$bin/comem" run --no-prefix -n "$nodes" --engine "$engine" -- \

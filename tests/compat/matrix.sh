@@ -42,7 +42,7 @@ everywhere() {
     local name=$1 nodes engine backbone wrong=0
     shift
     for nodes in ${NODES:-1 2 3 4}; do
-        for engine in hlrc scope lrc msi hardware; do
+        for engine in hlrc scope lrc multicast msi hardware; do
             for backbone in "--backbone shm" "--faults $faults"; do
                 # shellcheck disable=SC2086 # an option and its value
                 run -n "$nodes" --engine "$engine" $backbone "$work/$name" "${@//@/$nodes}"

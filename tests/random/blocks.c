@@ -36,7 +36,7 @@ static uint64_t choose_size(dice *d) {
 }
 
 static comem_region_options choose_options(dice *d) {
-    static const char *const engines[ENGINES] = {"hlrc", "scope", "msi", "lrc"};
+    static const char *const engines[ENGINES] = {"hlrc", "scope", "msi", "lrc", "multicast"};
     comem_region_options o = {0};
     o.home = roll_int(d, 5);
     if (o.home == COMEM_HOME_CYCLIC) o.home_number = roll_int(d, 4);

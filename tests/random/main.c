@@ -190,6 +190,7 @@ static void read_engine(void) {
     if (name && strcmp(name, "scope") == 0) job_engine = SCOPE;
     if (name && strcmp(name, "msi") == 0) job_engine = MSI;
     if (name && strcmp(name, "lrc") == 0) job_engine = LRC;
+    if (name && strcmp(name, "multicast") == 0) job_engine = MULTICAST;
 }
 
 int main(int argc, char **argv) {

@@ -24,7 +24,7 @@
 enum { REGIONS_MAX = 10, ARRAYS_MAX = 4, THREADS_MAX = 24, LOCKS_MAX = 8 };
 enum { BLOCKS = 8, PAGE = 4096, WORD = 8, NEVER = INT_MAX };
 
-enum engine { HLRC, SCOPE, MSI, LRC, ENGINES };
+enum engine { HLRC, SCOPE, MSI, LRC, MULTICAST, ENGINES };
 
 /* How a region is used. Regions under `scope` are of the kinds up to QUEUE; ATOMICS need `msi`. */
 enum kind { OWNERS, LOCKS, READERS, QUEUE, SEMAPHORES, BROADCAST, RING, PIPES, MEETINGS, SIGNS, ATOMICS, KINDS };
@@ -176,7 +176,7 @@ void pause_maybe(uint64_t key);
 uint64_t name_of(const region *r, int index);
 
 void choose_regions(void);
-/* Under `lrc` the diffs of a unit must fit a message. */
+/* Under `lrc` and `multicast` the diffs of a unit must fit a message. */
 void fit_unit(comem_region_options *o, enum engine engine);
 /* Allocates what there is from the beginning; the caller is a node's first thread. */
 void allocate_first(void);

@@ -11,10 +11,10 @@ int region_count;
 
 const char *const kind_names[KINDS] = {"owners", "locks", "readers",  "queue", "semaphores", "broadcast",
                                        "ring",   "pipes", "meetings", "signs", "atomics"};
-static const char *const engine_names[ENGINES] = {"hlrc", "scope", "msi", "lrc"};
+static const char *const engine_names[ENGINES] = {"hlrc", "scope", "msi", "lrc", "multicast"};
 
 static int fits(enum kind kind, enum engine engine) {
-    if (engine == SCOPE) return kind <= QUEUE;
+    if (engine == SCOPE || engine == MULTICAST) return kind <= QUEUE;
     return kind != ATOMICS || engine == MSI;
 }
 
@@ -67,7 +67,7 @@ static void choose_life(region *r, dice *d) {
 }
 
 void fit_unit(comem_region_options *o, enum engine engine) {
-    if (engine == LRC && o->unit_pages > 8) o->unit_pages = 8;
+    if ((engine == LRC || engine == MULTICAST) && o->unit_pages > 8) o->unit_pages = 8;
 }
 
 static void choose_region(region *r, int large, int small) {

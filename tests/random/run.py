@@ -51,7 +51,7 @@ class Choice:
     def __init__(self, seed, most_phases):
         self.seed = seed
         self.random = random.Random(seed)
-        self.engine = self.random.choice(["hlrc"] * 4 + ["scope"] * 2 + ["lrc"] * 2 + ["msi"])
+        self.engine = self.random.choice(["hlrc"] * 4 + ["scope"] * 2 + ["lrc"] * 2 + ["multicast"] * 2 + ["msi"])
         self.nodes = self.random.choice([2, 2, 2, 3, 3, 4])
         self.threads = self.random.choice([1, 1, 1, 1, 2, 3])
         self.mixed = self.once_in(3)

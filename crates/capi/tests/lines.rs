@@ -196,7 +196,7 @@ fn a_program_in_fortran_is_refused_and_runs_on_pages() {
                     "heat-f90 does not",
                     "comem-cc --inline",
                     "Fortran, Python and Rust",
-                    "--engine hlrc, scope, lrc, msi or hardware",
+                    "--engine hlrc, scope, lrc, multicast, msi or hardware",
                 ],
             );
         }

@@ -175,9 +175,9 @@ pub struct NodeArgs {
     /// Application threads in each node
     #[arg(short = 't', long, env = "COMEM_THREADS", value_name = "T", default_value_t = 1, value_parser = threads)]
     pub threads: usize,
-    /// What keeps copies in step: owner or broadcast (objects), hlrc, scope or lrc (pages), msi (objects, pages,
-    /// lines), direct (objects, and lines of programs built with comem-cc --inline), hardware (pages that all nodes of
-    /// one host map: there are no copies)
+    /// What keeps copies in step: owner or broadcast (objects), hlrc, scope, lrc or multicast (pages), msi (objects,
+    /// pages, lines), direct (objects, and lines of programs built with comem-cc --inline), hardware (pages that all
+    /// nodes of one host map: there are no copies)
     #[arg(long, env = "COMEM_ENGINE", value_name = "E", default_value = "", hide_default_value = true,
           value_parser = EngineChoice::parse)]
     pub engine: EngineChoice,

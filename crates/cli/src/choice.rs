@@ -10,7 +10,7 @@
 //! | `owner`, `broadcast` | that one | `hlrc` |
 //! | `msi` | `msi` | `msi`, of lines with the detector `inline` |
 //! | `direct` | `direct` | that one, of lines |
-//! | `hlrc`, `scope`, `lrc`, `hardware` | `msi` | that one |
+//! | `hlrc`, `scope`, `lrc`, `multicast`, `hardware` | `msi` | that one |
 
 use crate::failure::{Failure, Outcome};
 use comem::settings::nearest;
@@ -173,11 +173,12 @@ mod tests {
         assert_eq!(meaning("hlrc"), ("msi", "hlrc"));
         assert_eq!(meaning("scope"), ("msi", "scope"));
         assert_eq!(meaning("lrc"), ("msi", "lrc"));
+        assert_eq!(meaning("multicast"), ("msi", "multicast"));
         assert_eq!(meaning("direct"), ("direct", "direct"));
         assert_eq!(meaning("hardware"), ("msi", "hardware"));
         assert_eq!(meaning(""), ("msi", "hlrc"));
         let listed: Vec<&str> = EngineChoice::listed().iter().map(|choice| choice.name).collect();
-        assert_eq!(listed, ["owner", "broadcast", "msi", "hlrc", "scope", "lrc", "direct", "hardware"]);
+        assert_eq!(listed, ["owner", "broadcast", "msi", "hlrc", "scope", "lrc", "multicast", "direct", "hardware"]);
     }
 
     #[test]
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn an_unknown_engine_is_answered_with_the_pairs() {
         let text = EngineChoice::parse("magic").unwrap_err();
-        assert!(text.contains("hlrc, scope, lrc, msi and hardware"), "{text}");
+        assert!(text.contains("hlrc, scope, lrc, multicast, msi and hardware"), "{text}");
         assert!(text.contains("owner, broadcast, msi and direct"), "{text}");
         assert!(EngineChoice::parse("hlcr").unwrap_err().contains("(was hlrc meant?)"));
         assert!(detector("mprotcet").unwrap_err().contains("(was mprotect meant?)"));

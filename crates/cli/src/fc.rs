@@ -167,7 +167,7 @@ pub fn compile(arguments: &[OsString]) -> Outcome<i32> {
     if arguments.iter().any(|word| word == "--inline") {
         return Err(Failure::usage(
             "programs in Fortran cannot have checks in their code (--inline)",
-            "leave --inline out, and run them on pages (--engine hlrc, scope, lrc or msi)",
+            "leave --inline out, and run them on pages (--engine hlrc, scope, lrc, multicast or msi)",
         ));
     }
     let places = Places::find()?;

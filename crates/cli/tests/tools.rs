@@ -114,6 +114,8 @@ fn engines_are_compared_by_what_the_program_prints() {
             "scope mprotect differs",
             "lrc uffd 200.0 ms 14 0 B 42 18 ok",
             "lrc mprotect 200.0 ms 14 0 B 42 18 ok",
+            "multicast uffd 200.0 ms 14 0 B 42 18 ok",
+            "multicast mprotect 200.0 ms 14 0 B 42 18 ok",
             "msi uffd failed",
             "msi mprotect failed",
             "hardware uffd-async 200.0 ms 14 0 B 42 18 ok",

@@ -96,7 +96,7 @@ pub struct Config {
     /// Most bytes of copies of other nodes' pages; `None` takes a quarter of what is free, divided by the nodes on this
     /// host.
     pub cache: Option<CacheLimit>,
-    /// Under `lrc`: when a node keeps more bytes of diffs, all collect theirs at the next two barriers; `None` takes an
+    /// Where diffs stay with their writers: when a node keeps more bytes of diffs, all collect theirs at the next two barriers; `None` takes an
     /// eighth of the cache.
     pub diffs: Option<u64>,
     /// Whether homes notice their own writes only while others hold copies.
@@ -603,7 +603,7 @@ mod tests {
         for (name, value, part) in [
             ("COMEM_NODES", "0", "from 1 to 1024"),
             ("COMEM_THREADS", "300", "from 1 to 256"),
-            ("COMEM_ENGINE", "magic", "hlrc, scope, lrc, msi and hardware"),
+            ("COMEM_ENGINE", "magic", "hlrc, scope, lrc, multicast, msi and hardware"),
             ("COMEM_DETECTOR", "magic", "mprotect"),
             ("COMEM_CACHE", "lots", "64M"),
             ("COMEM_DIFFS", "lots", "64M"),

@@ -25,7 +25,7 @@ fn every_wrapped_call_takes_shared_memory() {
     let with = detectors();
     assert!(with.contains(&"mprotect"), "{with:?}");
     for detector in with {
-        for engine in ["hlrc", "scope", "lrc", "msi"] {
+        for engine in ["hlrc", "scope", "lrc", "multicast", "msi"] {
             let options = ["-n", "2", "--prefetch", "off", "--detector", detector, "--engine", engine];
             assert_eq!(common::job(&options, program(), &[]), "ok\n", "{options:?}");
         }

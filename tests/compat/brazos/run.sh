@@ -23,7 +23,7 @@ compile() {
 shapes() {
     local program=$1 word=$2 engine n t backbone wrong=0 arguments
     shift 2
-    for engine in hlrc scope lrc msi hardware; do
+    for engine in hlrc scope lrc multicast msi hardware; do
         for n in 1 2 4; do
             for t in 1 2; do
                 backbone="--backbone shm"

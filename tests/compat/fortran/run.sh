@@ -2,7 +2,7 @@
 # Fortran: the module comem compiles without a warning; a program that calls every procedure of it, one that makes
 # errors, one with OpenMP's threads and a file, examples/heat.f90, and the workloads sor and fft in Fortran,
 # which must end with the checksum of the C programs for one thread. On one to four nodes with one and two threads each,
-# under `hlrc`, `scope`, `lrc` and `msi`, through faults and over `shm`.
+# under `hlrc`, `scope`, `lrc`, `multicast` and `msi`, through faults and over `shm`.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 
@@ -51,7 +51,7 @@ compile "examples/heat.f90" -std=f2008 -O2 -frecursive examples/heat.f90 "$work/
 
 # settings: the flags of every run, a line for each.
 settings() {
-    for engine in hlrc scope lrc msi hardware; do
+    for engine in hlrc scope lrc multicast msi hardware; do
         for nodes in 1 2 3 4; do
             for threads in 1 2; do echo "-n $nodes -t $threads --engine $engine"; done
         done

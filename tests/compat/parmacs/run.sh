@@ -79,9 +79,9 @@ echo "ok: PARMACS programs build with m4 as it is, with -P and with -Ulen -Uinde
 
 before=$failures
 expect "macros by itself" "macros: ok" "$out/macros" -p4
-for engine in hlrc scope lrc msi hardware; do
+for engine in hlrc scope lrc multicast msi hardware; do
     loose=""
-    [ $engine = scope ] && loose=-l
+    case $engine in scope | multicast) loose=-l ;; esac
     for backbone in udp shm; do
         for n in 1 2 3 4; do
             for t in 1 2; do
@@ -92,13 +92,13 @@ for engine in hlrc scope lrc msi hardware; do
     done
 done
 [ $failures = $before ] &&
-    echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope, lrc, msi and hardware"
+    echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope, lrc, multicast, msi and hardware"
 
 # SPLASH-4's macros, and a main that only creates: as many workers as slots.
 before=$failures
 for name in atomics creator; do
     expect "$name by itself" "$name: ok" "$out/$name" -p4
-    for engine in hlrc scope lrc msi hardware; do
+    for engine in hlrc scope lrc multicast msi hardware; do
         for backbone in udp shm; do
             for n in 1 2 4; do over $n 1 $engine $backbone $name "$name: ok" "$out/$name" -p$n; done
             over 2 2 $engine $backbone $name "$name: ok" "$out/$name" -p4
@@ -148,7 +148,7 @@ fi
 
 before=$failures
 expect "rounds by itself" "rounds: ok" "$out/rounds" -p3
-for engine in hlrc scope lrc msi hardware; do
+for engine in hlrc scope lrc multicast msi hardware; do
     for backbone in udp shm; do
         for n in 1 2 4; do over $n 1 $engine $backbone rounds "rounds: ok" "$out/rounds" -p$n; done
         over 2 2 $engine $backbone rounds "rounds: ok" "$out/rounds" -p4
@@ -181,7 +181,7 @@ for name in sor is water ilink barnes rays; do
     word=$(checksum "$("$out/$name-sequential" --preset tiny)")
     [ -n "$word" ] || failed "$name for one thread gives no checksum"
     expect "$name by itself" "$word ok" "$out/$name" --workers 3
-    for engine in hlrc scope lrc msi hardware; do
+    for engine in hlrc scope lrc multicast msi hardware; do
         over 4 1 $engine udp "$name" "$word ok" "$out/$name" --workers 4
         over 2 2 $engine shm "$name" "$word ok" "$out/$name" --workers 4
     done

@@ -47,7 +47,7 @@ job() {
 scenario() {
     local name=$1 formula=$2 wanted=$3 what=$4 fine=1 engine n t p
     [ -z "$only" ] || [ "$only" = "$name" ] || return
-    for engine in hlrc scope lrc msi; do
+    for engine in hlrc scope lrc multicast msi; do
         for n in 1 2 3 4; do
             for t in 1 2; do
                 p=$((formula))
@@ -111,7 +111,7 @@ fi
 
 if [ -z "$only" ] || [ "$only" = between ]; then
     fine=1
-    for engine in hlrc scope lrc msi; do
+    for engine in hlrc scope lrc multicast msi; do
         for n in 2 4; do
             job 0 "$bin/comem" run --no-prefix -n "$n" --engine "$engine" "$out/rounds" between "$n" || fine=0
         done
@@ -124,7 +124,7 @@ fi
 
 if [ -z "$only" ] || [ "$only" = late ]; then
     fine=1
-    for engine in hlrc scope lrc msi; do
+    for engine in hlrc scope lrc multicast msi; do
         for backbone in shm udp; do
             job 0 "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --backbone $backbone \
                 "$out/rounds" late 1 || fine=0

@@ -86,8 +86,8 @@ static void add_and_count(void *unused) {
 static void every_placement(void *unused) {
     (void)unused;
     int places[] = {COMEM_HOME_BLOCK, COMEM_HOME_CYCLIC, COMEM_HOME_ON, COMEM_HOME_FIRST_TOUCH, COMEM_HOME_AUTOMATIC};
-    const char *engines[] = {NULL, "msi", "hlrc", "scope", "lrc"};
-    for (unsigned n = 0; n < 25; n++) {
+    const char *engines[] = {NULL, "msi", "hlrc", "scope", "lrc", "multicast"};
+    for (unsigned n = 0; n < 30; n++) {
         comem_region_options options = {engines[n / 5], "block", places[n % 5], 0, 8192, 2, 0};
         char *block = comem_alloc_with(70000, &options);
         CHECK(block && (uintptr_t)block % 8192 == 0 && comem_is_shared(block) == HAS_HEAP);

@@ -249,7 +249,7 @@ static void check_errors(void) {
     CHECK(strstr(comem_last_error(), "owner, broadcast, msi and direct") != NULL);
     region.engine = "telepathy";
     CHECK(comem_alloc_with(10, &region) == NULL && reported(COMEM_E_ARGUMENT));
-    CHECK(strstr(comem_last_error(), "hlrc, scope, lrc, msi and hardware") != NULL);
+    CHECK(strstr(comem_last_error(), "hlrc, scope, lrc, multicast, msi and hardware") != NULL);
     options.engine = NULL;
     options.home = 9;
     CHECK(comem_create(&array, 4, 10, &options) == COMEM_E_ARGUMENT);

@@ -19,8 +19,8 @@ pub struct PageArgs {
     #[arg(long, env = "COMEM_CACHE", value_name = "BYTES|%", default_value = "", hide_default_value = true,
           value_parser = size_or_share)]
     pub cache: String,
-    /// Under the engine lrc, most memory for diffs in each node before all nodes collect theirs: 16M [default: an
-    /// eighth of the cache]
+    /// Under the engines lrc and multicast, most memory for diffs in each node before all nodes collect theirs: 16M
+    /// [default: an eighth of the cache]
     #[arg(long, env = "COMEM_DIFFS", value_name = "BYTES", default_value = "", hide_default_value = true,
           value_parser = size)]
     pub diffs: String,

@@ -47,7 +47,8 @@ pub struct CompareArgs {
     /// Application threads in each node
     #[arg(short = 't', long, env = "COMEM_THREADS", value_name = "T", default_value_t = 1, value_parser = threads)]
     pub threads: usize,
-    /// The engines [default: hlrc,scope,lrc,msi for a program with shared pages, else owner,broadcast,msi]
+    /// The engines [default: hlrc,scope,lrc,multicast,msi for a program with shared pages, else
+    /// owner,broadcast,msi]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = EngineChoice::parse)]
     pub engines: Vec<EngineChoice>,
     /// Detectors under which each engine of pages runs [default: the best of this host]

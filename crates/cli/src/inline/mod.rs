@@ -202,7 +202,7 @@ fn refuse_source(input: &Input, options: &Options) -> Outcome<()> {
         return Err(Failure::usage(format!("assembly gets no checks: {shown}"), advice));
     }
     if is_in(input, &FORTRAN, |language| OsStr::new(language) == "f77" || language.starts_with("f95")) {
-        let advice = "leave --inline out, and run the program on pages (--engine hlrc, scope, lrc or msi)";
+        let advice = "leave --inline out, and run the program on pages (--engine hlrc, scope, lrc, multicast or msi)";
         return Err(Failure::usage(format!("programs in Fortran cannot have checks in their code: {shown}"), advice));
     }
     // Most linkers would only say that they do not know the format.

@@ -99,7 +99,7 @@ def zeros(
         Where pages live, which makes a difference in speed alone. "block": with the node whose :func:`split` has the
         row (the column, with order "F"); "cyclic": page after page in turn; "first-touch": where they are used first; a
         number: all on that node; "automatic": where they are used first, and then with a node that alone writes them.
-    engine : {"hlrc", "scope", "lrc", "msi", "hardware"}, optional
+    engine : {"hlrc", "scope", "lrc", "multicast", "msi", "hardware"}, optional
         What keeps copies alike; without one, the job's.
     name : str, optional
         What reports call the array.

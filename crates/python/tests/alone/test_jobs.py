@@ -170,7 +170,7 @@ def test_lines_are_refused_with_what_to_do_since_python_has_no_checks(options, n
     result = run(nodes, "import comem\na = comem.zeros(4)\nprint('went on')", *options, check=False)
     assert result.returncode == 1 and "went on" not in result.stdout, result.stdout + result.stderr
     assert "StartError: " in result.stderr and "as programs in Fortran, Python and Rust are" in result.stderr
-    assert "--engine hlrc, scope, lrc, msi or hardware, without --detector inline" in result.stderr
+    assert "--engine hlrc, scope, lrc, multicast, msi or hardware, without --detector inline" in result.stderr
     caught = "import comem\ntry:\n    comem.zeros(4)\nexcept comem.StartError as error:\n    raise SystemExit(3)"
     assert run(nodes, caught, *options, check=False).returncode == 3
 

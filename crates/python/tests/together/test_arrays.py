@@ -58,7 +58,7 @@ def test_more_threads_than_a_node_has_places_use_an_array(engine):
     assert (a[threads:, : 100 * comem.size] == 2).all()
 
 
-@pytest.mark.parametrize("engine", ["hlrc", "scope", "lrc", "msi"])
+@pytest.mark.parametrize("engine", ["hlrc", "scope", "lrc", "multicast", "msi"])
 def test_every_engine_serves_arrays(engine):
     a = comem.zeros(10_000, engine=engine)
     a[comem.split(len(a))] = 2

@@ -139,7 +139,7 @@ fn stores_take_no_more_than_a_page_and_a_third_for_each_page_written_however_man
 /// Regions under every engine of pages: counters under one lock, and words of all threads side by side in pages.
 fn beside_others(comem: &Comem) {
     const ROUNDS: u64 = 12;
-    let engines = [PageEngine::Lrc, PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi];
+    let engines = [PageEngine::Lrc, PageEngine::Multicast, PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi];
     let of = |engine| pages_of(comem, 3, &RegionOptions { engine: Some(engine), ..RegionOptions::default() });
     let regions = engines.map(of);
     comem.parallel(|t| {
@@ -165,7 +165,7 @@ fn beside_others(comem: &Comem) {
 
 #[test]
 fn regions_live_beside_regions_under_other_engines_in_one_job() {
-    let engines = ["hlrc", "lrc", "scope"].into_iter().zip(["udp", "shm", "udp"]);
+    let engines = ["hlrc", "lrc", "multicast", "scope"].into_iter().zip(["udp", "shm", "udp", "shm"]);
     for ((engine, backbone), detector) in engines.zip(detectors().into_iter().cycle()) {
         let place = [("COMEM_ENGINE", engine), ("COMEM_BACKBONE", backbone), ("COMEM_DETECTOR", detector)];
         for diffs in ["1", "1G"] {
@@ -178,10 +178,12 @@ fn regions_live_beside_regions_under_other_engines_in_one_job() {
 
 #[test]
 fn the_suite_has_its_right_answers_where_diffs_are_collected_at_every_barrier() {
-    for ((nodes, threads), backbone) in [(3, "1"), (2, "2")].into_iter().zip(["udp", "shm"]) {
+    let shapes = [("lrc", 3, "1", "udp"), ("lrc", 2, "2", "shm"), ("multicast", 3, "1", "udp")];
+    for (engine, nodes, threads, backbone) in shapes {
         let place = [("COMEM_THREADS", threads), ("COMEM_BACKBONE", backbone), ("COMEM_LOCKS", "tokens")];
-        let outcome = job("suite", nodes, &[&[LRC, ("COMEM_DIFFS", "1")][..], &place].concat());
+        let kept = [("COMEM_ENGINE", engine), ("COMEM_DIFFS", "1")];
+        let outcome = job("suite", nodes, &[&kept[..], &place].concat());
         let [rounds, bases] = ["gc_rounds", "bases_fetched"].map(|name| counted(&outcome, name));
-        assert!(rounds > 0 && bases > 0, "{rounds} collections, {bases} bases");
+        assert!(rounds > 0 && bases > 0, "{engine}: {rounds} collections, {bases} bases");
     }
 }

@@ -13,6 +13,7 @@
 //! | [`kept_diffs`] | pages under `lrc`: messages, stores, collections |
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
 //! | [`msi_pages`] | pages under `msi`: accesses across two, very many, freed ones |
+//! | [`multicast`] | pages under `multicast`: messages, copysets, loss |
 //! | [`names`] | a million names of locks |
 //! | [`one_copy`] | memory that all nodes map: the engine `hardware` |
 //! | [`notices`] | more notices than fit the datagrams of a message |
@@ -35,6 +36,7 @@ mod launcher;
 mod limits;
 mod matrix;
 mod msi_pages;
+mod multicast;
 mod names;
 mod notices;
 mod one_copy;
@@ -79,6 +81,7 @@ fn node() {
         globals::play,
         homes::play,
         kept_diffs::play,
+        multicast::play,
         names::play,
         notices::play,
         wrong::play,

@@ -182,13 +182,18 @@ fn the_suite_has_its_right_answers_under_lrc() {
 }
 
 #[test]
+fn the_suite_has_its_right_answers_under_multicast() {
+    suite("multicast");
+}
+
+#[test]
 fn the_suite_has_its_right_answers_under_msi() {
     suite("msi");
 }
 
 #[test]
 fn the_suite_has_its_right_answers_in_a_job_of_one_node() {
-    for engine in ["hlrc", "scope", "lrc", "msi"] {
+    for engine in ["hlrc", "scope", "lrc", "multicast", "msi"] {
         job("suite", 1, &[("COMEM_ENGINE", engine), ("COMEM_THREADS", "3")]);
     }
 }

@@ -141,7 +141,7 @@ fn nodes_with_different_detectors_work_together() {
         return;
     }
     let own = [(0, "COMEM_DETECTOR", "mprotect"), (1, "COMEM_DETECTOR", "uffd"), (2, "COMEM_DETECTOR", "uffd-async")];
-    for engine in ["hlrc", "scope", "lrc", "msi"] {
+    for engine in ["hlrc", "scope", "lrc", "multicast", "msi"] {
         // Some of the suite's regions name an engine whose locks tell what was written.
         let locks = ("COMEM_LOCKS", "tokens");
         let settings = [("COMEM_ENGINE", engine), ("COMEM_THREADS", "2"), ("COMEM_TEST_ONLY", "e"), locks];

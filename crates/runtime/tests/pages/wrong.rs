@@ -508,7 +508,7 @@ fn an_access_to_freed_memory_says_that_it_was_freed_and_kills() {
 
 #[test]
 fn of_memory_that_was_freed_long_ago_no_more_is_known_than_that() {
-    for engine in ["hlrc", "scope", "lrc", "msi"] {
+    for engine in ["hlrc", "scope", "lrc", "multicast", "msi"] {
         let part = "of the shared heap, in a region that was freed; check the pointer or index";
         dies("freed-long-ago", &[("COMEM_ENGINE", engine)], libc::SIGSEGV, part);
     }

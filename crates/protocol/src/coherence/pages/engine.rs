@@ -160,8 +160,8 @@ const LRC: Properties = Properties {
 const MULTICAST: Properties = Properties {
     name: "multicast",
     number: 6,
-    is_listed: false,
-    is_for_jobs: false,
+    is_listed: true,
+    is_for_jobs: true,
     writers: Writers::Several(SeveralWriters {
         is_scoped: true,
         keeps_diffs: true,
@@ -188,10 +188,10 @@ impl PageEngine {
         PageEngine::Hlrc,
         PageEngine::Scope,
         PageEngine::Lrc,
+        PageEngine::Multicast,
         PageEngine::Msi,
         PageEngine::Direct,
         PageEngine::RefetchAll,
-        PageEngine::Multicast,
         PageEngine::Hardware,
     ];
 
@@ -373,9 +373,9 @@ mod tests {
     #[test]
     fn what_users_are_told_names_the_engines_for_them_and_no_example() {
         let text = "hlcr".parse::<PageEngine>().unwrap_err().to_string();
-        assert_eq!(names_of_pages("or"), "hlrc, scope, lrc, msi or hardware");
+        assert_eq!(names_of_pages("or"), "hlrc, scope, lrc, multicast, msi or hardware");
         assert!(
-            text.ends_with("for pages are hlrc, scope, lrc, msi and hardware, and for lines direct and msi"),
+            text.ends_with("for pages are hlrc, scope, lrc, multicast, msi and hardware, and for lines direct and msi"),
             "{text}"
         );
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | under `msi`; at home here; a job of one node | the processor's, where the program sees the word |
 //! | at home on this host, under `shm` | the processor's, in the home's memory, which is mapped here: no message |
-//! | under `lrc` | the processor's, in this node's copy, under a lock of the word's address |
+//! | under `lrc` and `multicast` | the processor's, in this node's copy, under a lock of the word's address |
 //! | at home elsewhere | one request and one reply ([`atomic`](comem_protocol::coherence::pages::atomic)) |
 
 use crate::error::{Error, Result};
