@@ -427,6 +427,31 @@ fn a_kernel_that_forbids_socket_filters_leaves_the_fan_out() {
     .unwrap();
 }
 
+/// A thread waits for what its node is told, and for what comes to a socket of its own, at a time.
+#[test]
+fn who_waits_beside_is_woken_by_a_tell_and_by_its_own_socket() {
+    for group in [true, false] {
+        let nodes = on_loopback(&Plan { nodes: 3, group, ..Plan::new(15) });
+        let own = nodes[1].network.bind().unwrap();
+        let waits = |timeout| {
+            let start = std::time::Instant::now();
+            nodes[1].selective.wait_beside(&*own, timeout).unwrap();
+            start.elapsed()
+        };
+        let moment = Duration::from_millis(10);
+        assert!(waits(moment) >= moment, "nothing comes");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| waits(PATIENCE));
+            nodes[0].send(&[2], &[1], b"told");
+            assert!(waiting.join().unwrap() < PATIENCE);
+        });
+        assert!(waits(PATIENCE) < PATIENCE, "it lies there until somebody takes it");
+        assert_eq!(told_in_time(&nodes[1], 1), [(NodeId(0), b"told".to_vec())]);
+        nodes[0].service.send_to(b"own", 3, own.local_addr()).unwrap();
+        assert!(waits(PATIENCE) < PATIENCE);
+    }
+}
+
 #[test]
 fn over_shared_memory_each_node_is_told_by_itself_and_nobody_is_woken() {
     let hosts: Vec<Network> = (0..3)

@@ -204,6 +204,29 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_hears_what_it_is_told_and_what_comes_to_its_own_socket() {
+        for (with_group, messages) in [(true, 1), (false, 2)] {
+            let nodes = nodes(with_group);
+            let (first, hears) = (Slot::thread(0), |node: &Node| {
+                let selective = node.wire.selective().expect("there is a way to sets");
+                let start = Instant::now();
+                while node.receive_or_hear(selective, Slot::thread(0), PATIENCE) == 0 {
+                    assert!(start.elapsed() < PATIENCE);
+                }
+            });
+            let told: NodeSet = [NodeId(1), NodeId(2)].into_iter().collect();
+            let sent = nodes[0].send_to_sets(first, &NodeSet::new(), &told, types::USER, &body(b"told"));
+            assert_eq!(sent, messages);
+            for node in &nodes[1..] {
+                hears(node);
+                assert_eq!(delivered(node), Some((NodeId(0), b"told".to_vec())));
+                node.wire.kick(first);
+                hears(node);
+            }
+        }
+    }
+
+    #[test]
     fn what_goes_to_all_asks_all_and_what_is_forged_is_counted() {
         let nodes = nodes(true);
         nodes[0].send_to_all(Slot::SERVICE, types::USER, &body(b"all"));

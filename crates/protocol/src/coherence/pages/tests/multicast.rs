@@ -262,6 +262,45 @@ fn an_ask_for_freed_memory_is_told_so() {
     assert_eq!((to, take_told(body).unwrap()), (&nodes(&[OTHER]), vec![(3, ToldUnit::Freed(100))]));
 }
 
+/// Each thread of a node may take out what the node was told, and so may its service thread.
+#[test]
+fn whoever_takes_in_the_last_diff_wakes_the_thread_that_waits_for_it() {
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.note(OTHER, 5);
+    sets.note(THIRD, 7);
+    assert_eq!(sets.faults().1.to_sets, 1);
+    let waiter = Slot::thread(1);
+    let mut waits = |sets: &mut Sets| sets.0.step(|table, _, _| table.wait_for_fetch(waiter, 0));
+    assert!(waits(&mut sets));
+    assert_eq!(sets.told(OTHER, (0, 5), b"one").unwrap().wakes(), [], "it lacks the other one");
+    assert!(waits(&mut sets), "it looks again, and is noted once");
+    assert_eq!(sets.told(THIRD, (0, 7), b"two").unwrap().wakes(), [waiter]);
+    assert!(!waits(&mut sets));
+    assert_eq!(sets.told(THIRD, (0, 9), b"two").unwrap().wakes(), [], "nobody waits any more");
+}
+
+/// A node that manages a unit completes its copy before diffs are dropped.
+#[test]
+fn a_writer_that_has_dropped_its_diffs_says_so_to_no_manager() {
+    let collected = |sets: &mut Sets| {
+        let mut body = Vec::new();
+        put_told_collected(&mut body, 0);
+        on_told(sets, OTHER, &body, &mut Outbox::new()).map_err(|e| e.to_string())
+    };
+    let mut managed = Sets::used(&[ME, OTHER, THIRD]);
+    managed.note(OTHER, 5);
+    assert_eq!(managed.faults().1.to_sets, 1);
+    let error = collected(&mut managed).unwrap_err();
+    assert!(error.contains("the manager of their page lacks") && managed.0.table.unit(0).is_fetching(), "{error}");
+    // Another node begins again with the manager's copy.
+    let mut other = Sets::managed_by(THIRD, PageEngine::Multicast);
+    assert_eq!(other.0.fault(0, Access::Read), Fault::Mapped);
+    other.note(OTHER, 5);
+    assert_eq!(other.faults().1.requests, 1);
+    collected(&mut other).unwrap();
+    assert_eq!(other.faults().0, Fault::Ask(vec![(THIRD, Ask { page: 0, pages: 1, wants: Wants::Base })]));
+}
+
 #[test]
 fn what_is_too_long_for_a_datagram_is_asked_for_point_to_point() {
     let mut sets = Sets::used(&[ME, OTHER, THIRD]);
