@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Runs the programs on shared pages in their tiny sizes, in three builds: for one thread, with plain threads, and with
-# Comem on one to eight nodes under `hlrc`, `scope`, `lrc`, `multicast`, `msi` and `hardware`, and over udp with every detector and
-# two threads a node.
-# Each checks its own result, and all must end with the same checksum. The third build is left out unless
-# COMEM_KERNELS_DSM=1. Reports in TAP.
+# Comem on one to eight nodes under `hlrc`, `scope`, `lrc`, `multicast`, `msi` and `hardware`, and over udp with every
+# detector and two threads a node. Each checks its own result, and all must end with the same checksum. The third build
+# is left out unless COMEM_KERNELS_DSM=1. Reports in TAP.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 

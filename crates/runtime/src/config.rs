@@ -96,8 +96,8 @@ pub struct Config {
     /// Most bytes of copies of other nodes' pages; `None` takes a quarter of what is free, divided by the nodes on this
     /// host.
     pub cache: Option<CacheLimit>,
-    /// Where diffs stay with their writers: when a node keeps more bytes of diffs, all collect theirs at the next two barriers; `None` takes an
-    /// eighth of the cache.
+    /// Where diffs stay with their writers: when a node keeps more bytes of diffs, all collect theirs at the next two
+    /// barriers; `None` takes an eighth of the cache.
     pub diffs: Option<u64>,
     /// Whether homes notice their own writes only while others hold copies.
     pub write_detection: bool,

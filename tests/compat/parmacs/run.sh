@@ -92,7 +92,7 @@ for engine in hlrc scope lrc multicast msi hardware; do
     done
 done
 [ $failures = $before ] &&
-    echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope, lrc, multicast, msi and hardware"
+    echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under each engine of pages"
 
 # SPLASH-4's macros, and a main that only creates: as many workers as slots.
 before=$failures

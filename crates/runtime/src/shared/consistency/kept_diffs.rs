@@ -1,5 +1,6 @@
 //! Pages whose diffs stay with their writers (engines `lrc` and `multicast`): what the node keeps for all of them, and
-//! the threads' side of their faults and collections. [`kept_diffs`](comem_protocol::coherence::pages::kept_diffs) has the idea.
+//! the threads' side of their faults and collections. [`kept_diffs`](comem_protocol::coherence::pages::kept_diffs) has
+//! the idea.
 
 use crate::error::Result;
 use crate::mutex::Mutex;

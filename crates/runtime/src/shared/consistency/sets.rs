@@ -1,9 +1,9 @@
-//! Pages whose diffs are asked of sets of nodes, and told to sets (engine `multicast`): the threads' side of their faults.
-//! [`multicast`](comem_protocol::coherence::pages::multicast) has the idea.
+//! Pages whose diffs are asked of sets of nodes, and told to sets (engine `multicast`): the threads' side of their
+//! faults. [`multicast`](comem_protocol::coherence::pages::multicast) has the idea.
 //!
-//! What a node is told lies in a socket in which nobody waits. Any thread of the node may take it out: before its fault,
-//! while it waits for diffs, and around barriers. Whoever takes in what another thread waits for wakes that thread, since
-//! the page table knows who waits ([`PageTable::wait_for_fetch`]).
+//! What a node is told lies in a socket in which nobody waits. Any thread of the node may take it out: before its
+//! fault, while it waits for diffs, and around barriers. Whoever takes in what another thread waits for wakes that
+//! thread, since the page table knows who waits ([`PageTable::wait_for_fetch`]).
 //!
 //! [`PageTable::wait_for_fetch`]: comem_protocol::coherence::pages::page_table::PageTable::wait_for_fetch
 

@@ -270,7 +270,7 @@ fn whoever_takes_in_the_last_diff_wakes_the_thread_that_waits_for_it() {
     sets.note(THIRD, 7);
     assert_eq!(sets.faults().1.to_sets, 1);
     let waiter = Slot::thread(1);
-    let mut waits = |sets: &mut Sets| sets.0.step(|table, _, _| table.wait_for_fetch(waiter, 0));
+    let waits = |sets: &mut Sets| sets.0.step(|table, _, _| table.wait_for_fetch(waiter, 0));
     assert!(waits(&mut sets));
     assert_eq!(sets.told(OTHER, (0, 5), b"one").unwrap().wakes(), [], "it lacks the other one");
     assert!(waits(&mut sets), "it looks again, and is noted once");
