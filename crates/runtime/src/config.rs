@@ -626,7 +626,7 @@ mod tests {
             ("COMEM_TUNING", "pages.push=off,pages.push=on", "twice"),
             ("COMEM_TUNING", "wait.spin_us=-1", "may be 0 to 1000000"),
             ("COMEM_BIND", "core", "auto, off or cores"),
-            ("COMEM_ENGINE", "multicast", "there is no engine \"multicast\""),
+            ("COMEM_ENGINE", "pigeon", "there is no engine \"pigeon\""),
             ("COMEM_HOST_PLACE", "1", "from 0 to 0"),
             ("COMEM_PORTS", "9-3", "port numbers"),
             ("COMEM_SLOW", "0.5x", "from 1x"),

@@ -55,7 +55,12 @@ impl Node {
         if let Err(error) = selective.wait_beside(self.wire.endpoint(slot), timeout) {
             self.on_socket_error("cannot wait for messages to sets of nodes", &error);
         }
-        self.receive(slot, slot, Some(Duration::ZERO), Wait::Block) + self.look_at_told(slot)
+        let came = self.receive(slot, slot, Some(Duration::ZERO), Wait::Block) + self.look_at_told(slot);
+        if came == 0 {
+            // Another thread may be taking out what lies there: it needs a core.
+            std::thread::yield_now();
+        }
+        came
     }
 
     /// Takes in a datagram to sets of nodes that has come to one of this node's sockets.
