@@ -1,5 +1,6 @@
 //! Datagrams that no node sends, in the name of node 1 of these tests' jobs.
 
+use crate::launcher::JOB;
 use comem_protocol::auth::{JobKey, Receiver, Sealer};
 use comem_protocol::ids::{NodeId, Seq};
 use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
@@ -7,7 +8,8 @@ use std::collections::HashMap;
 
 /// A datagram for node 0, sealed with this key.
 pub fn datagram(key: Option<[u8; 32]>, (ty, flags): (MsgType, Flags), seq: Seq, payload: &[u8]) -> Vec<u8> {
-    let sealer = Sealer::new(key.map(JobKey::new)).of_job(4711);
+    let job = std::env::var(JOB).expect("a node of a test").parse().expect("a number");
+    let sealer = Sealer::new(key.map(JobKey::new)).of_job(job);
     let mut bytes = Vec::new();
     HeaderRepr { prog: 21, ty, flags, len: payload.len() as u16, retrans: 0, frag: 0, seq }.emit(&mut bytes);
     bytes.extend_from_slice(payload);

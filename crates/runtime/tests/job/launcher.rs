@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -31,16 +32,26 @@ pub struct Outcome {
     pub stats: HashMap<usize, serde_json::Value>,
 }
 
+/// Where a node of a test finds its job's number.
+pub const JOB: &str = "COMEM_TEST_JOB";
+
+/// A number that no other job on this host has: those with the same one would hear each other in one group.
+fn own_job() -> u64 {
+    static JOBS: AtomicU64 = AtomicU64::new(0);
+    u64::from(std::process::id()) << 10 | JOBS.fetch_add(1, Ordering::Relaxed) % 1024
+}
+
 /// Starts `count` nodes that play `role`; `env` goes to all of them, `own` to one each.
 pub fn start(role: &str, count: usize, env: &[(&str, &str)], own: &[(usize, &str, &str)]) -> Cluster {
     let (send, said) = channel();
-    let job = Job { key: key_to_hex(&[7; 32]), job: 4711, prog_id: 21, auth: true, hosts: Vec::new(), program: None };
+    let job = own_job();
+    let job = Job { key: key_to_hex(&[7; 32]), job, prog_id: 21, auth: true, hosts: Vec::new(), program: None };
     let mut cluster = Cluster { nodes: Vec::new(), said, writers: Vec::new(), tells_ends: false };
     for node in 0..count {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "node", "--nocapture", "--test-threads=1"]).env("COMEM_TEST_ROLE", role);
-        command.env("RUST_BACKTRACE", "0");
+        command.env("RUST_BACKTRACE", "0").env(JOB, job.job.to_string());
         command.env(var::NODE, node.to_string()).env(var::NODES, count.to_string());
         command.env(var::HOST_NODES, count.to_string()).env(var::BACKBONE, crate::BACKBONE).envs(env.iter().copied());
         for (_, name, value) in own.iter().filter(|(n, _, _)| *n == node) {
