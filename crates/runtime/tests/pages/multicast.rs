@@ -211,17 +211,19 @@ fn addresses_of_freed_memory_are_not_used_again() {
     job("addresses-stay-unused", 3, &[MULTICAST, UDP, ("COMEM_HEAP", "256M")]);
 }
 
+/// Each message is on its way for so long that asks cross.
 #[test]
 fn pages_that_nodes_ask_for_at_the_same_time_are_told_early() {
     for more in [&[UDP][..], &[UDP, FAN_OUT], &[SHM]] {
         let run = |tuning| {
-            let settings = [MULTICAST, ("COMEM_LOCKS", "tokens"), ("COMEM_TUNING", tuning)];
+            let faults = ("COMEM_FAULTS", "delay=5ms");
+            let settings = [MULTICAST, ("COMEM_LOCKS", "tokens"), ("COMEM_TUNING", tuning), faults];
             job("words-of-all", 4, &[&settings[..], more].concat())
         };
         let (early, late) = (run(PATIENT), run(PATIENT_AND_LATE));
         assert!(counted(&early, "diffs_told_early") > 0 && counted(&late, "diffs_told_early") == 0, "{more:?}");
         let [early, late] = [&early, &late].map(|outcome| sum(outcome, &["diffs_asked", "diffs_told"]));
-        assert!(early < late, "{more:?}: {early} and {late} messages");
+        assert!(early * 2 < late, "{more:?}: {early} and {late} messages");
     }
 }
 

@@ -7,6 +7,7 @@ use crate::coherence::node_set::NodeSet;
 use crate::coherence::pages::PageNo;
 use crate::coherence::pages::kept_diffs::serve::{freed, send_asks as send_direct, table_of};
 use crate::coherence::pages::kept_diffs::{Ask, Stamp};
+use crate::coherence::pages::page_table::PageTable;
 use crate::coherence::pages::serve::{Listing, PageState};
 use crate::ids::NodeId;
 use crate::outbox::{Audience, Outbox};
@@ -99,7 +100,8 @@ pub fn on_asked(
         // The network has brought what is for others.
         return Ok(());
     }
-    match table_of(state, ask.page, out, |table, _| table.check_set_ask(&ask, by)) {
+    let check = |table: &mut PageTable| table.check_set_ask(&ask, by).map(|()| table.note_ask(ask.page));
+    match table_of(state, ask.page, out, |table, _| check(table)) {
         Some(checked) => checked?,
         None if is_asked && state.is_freed(ask.page) => {
             let mut reply = Vec::new();

@@ -205,6 +205,16 @@ impl PageTable {
         }
     }
 
+    /// Another node asks a set for the unit that begins at `page`, which was checked. To be called before what it brings
+    /// is taken in: that may be the last for which this node's own fetch waits.
+    pub fn note_ask(&mut self, page: PageNo) {
+        let unit = self.units.index(page);
+        let notes = self.sets.as_ref().is_some_and(|sets| sets.tuning.early) && self.units[unit].is_fetching();
+        let Some(kept) = self.kept.as_mut().filter(|_| notes && !self.freed) else { return };
+        kept.unit(unit).sets.met = true;
+        self.list_for_arrival(unit);
+    }
+
     /// Takes note of what an ask says, which was checked. Where this node is to answer, appends its answer; gives whom
     /// it goes to.
     pub fn answer_set_ask(
@@ -219,10 +229,6 @@ impl PageTable {
         // An ask for what a region wrote that had these addresses before is late.
         if self.freed || ask.writers.iter().all(|writer| self.was_before(writer.need)) {
             return None;
-        }
-        if tuning.early && self.units[unit].is_fetching() {
-            self.kept.as_mut()?.unit(unit).sets.met = true;
-            self.list_for_arrival(unit);
         }
         let of = self.kept.as_mut()?.unit(unit);
         for writer in ask.writers.iter().filter(|writer| writer.node != cx.me) {

@@ -384,6 +384,16 @@ fn what_nodes_ask_for_at_the_same_time_is_told_early_where_all_agree_and_somethi
     assert_eq!(sets.tells_early(), 0, "nobody has agreed to that yet");
     sets.0.step(|table, _, _| table.note_early(&(0..1)));
     assert_eq!(sets.tells_early(), 0, "nothing was written");
+    // The ask may bring the last for which the node itself waits.
+    let mut sets = Sets::used(&[ME, OTHER, THIRD]);
+    sets.note(OTHER, 5);
+    assert_eq!(sets.faults().1.to_sets, 1);
+    let (mut body, run) = (Vec::new(), StampRun { start: 8, end: 9, stamp: 5 });
+    put_set_ask(&mut body, (&nodes(&[ME]), &nodes(&[THIRD])), 0, &[writer(ME, 0, 40)], true);
+    put_told_diffs(&mut body, (0, 5), [(run, &b"x"[..])].into_iter());
+    on_asked(&mut sets, OTHER, &body, BY, &mut Outbox::new()).unwrap();
+    assert!(sets.is_here());
+    assert_eq!(sets.changes()[2], vec![0..1]);
 }
 
 #[test]
