@@ -38,7 +38,7 @@ pub const JOB: &str = "COMEM_TEST_JOB";
 /// A number that no other job on this host has: those with the same one would hear each other in one group.
 fn own_job() -> u64 {
     static JOBS: AtomicU64 = AtomicU64::new(0);
-    u64::from(std::process::id()) << 10 | JOBS.fetch_add(1, Ordering::Relaxed) % 1024
+    (u64::from(std::process::id()) << 10) | (JOBS.fetch_add(1, Ordering::Relaxed) % 1024)
 }
 
 /// Starts `count` nodes that play `role`; `env` goes to all of them, `own` to one each.
