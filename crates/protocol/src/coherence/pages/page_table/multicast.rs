@@ -205,8 +205,8 @@ impl PageTable {
         }
     }
 
-    /// Another node asks a set for the unit that begins at `page`, which was checked. To be called before what it brings
-    /// is taken in: that may be the last for which this node's own fetch waits.
+    /// Another node asks a set for the unit that begins at `page`, which was checked. To be called before what it
+    /// brings is taken in: that may be the last for which this node's own fetch waits.
     pub fn note_ask(&mut self, page: PageNo) {
         let unit = self.units.index(page);
         let notes = self.sets.as_ref().is_some_and(|sets| sets.tuning.early) && self.units[unit].is_fetching();
