@@ -43,7 +43,7 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 24] = [
 ];
 
 /// The counters of shared pages, and their heads in tables.
-pub const PAGE_COUNTERS: [(&str, &str); 33] = [
+pub const PAGE_COUNTERS: [(&str, &str); 32] = [
     ("read_faults", "read faults"),
     ("write_faults", "write faults"),
     ("signals", "signals"),
@@ -63,7 +63,6 @@ pub const PAGE_COUNTERS: [(&str, &str); 33] = [
     ("gc_rounds", "collections"),
     ("diffs_asked", "asked sets"),
     ("diffs_told", "told sets"),
-    ("diffs_told_early", "told early"),
     ("diffs_indirect", "indirect"),
     ("diffs_indirect_used", "indirect, used"),
     ("diffs_repaired", "repaired"),
