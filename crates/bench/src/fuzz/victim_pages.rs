@@ -236,7 +236,7 @@ impl VictimPages {
             table.change_members(cx, &mut changes);
             table.say_uses(&mut changes);
             table.tell_early(cx.me, CLOSED, &mut early);
-            table.note_member(cx.me, &pages, node, number % 5 > 0);
+            table.note_member(cx.me, &pages, node, !number.is_multiple_of(5));
             table.note_early(&pages);
             table.note_uses(&pages, node, uses);
             table.decide_placement(cx, number.is_multiple_of(7));

@@ -139,8 +139,8 @@ pub fn on_told(state: &mut impl PageState, from: NodeId, body: &[u8], out: &mut 
     for (page, of_unit) in &told {
         let checked = state.page_table(*page, out, |table, cx| match of_unit {
             ToldUnit::Diffs(diffs) => table.check_answer(*page, diffs.end().into(), false),
-            ToldUnit::Collected => table.check_collected(cx.me, *page),
-            ToldUnit::TooLong | ToldUnit::Freed => table.check_answer(*page, 0, false),
+            ToldUnit::Collected(dropped) => table.check_collected(cx.me, from, *page, *dropped),
+            ToldUnit::TooLong(_) | ToldUnit::Freed(_) => table.check_answer(*page, 0, false),
         });
         // What there is no table for yet, or no more, is no mistake: nobody asked this node before telling it.
         checked.unwrap_or(Ok(()))?;

@@ -284,7 +284,7 @@ fn whoever_takes_in_the_last_diff_wakes_the_thread_that_waits_for_it() {
 fn a_writer_that_has_dropped_its_diffs_says_so_to_no_manager() {
     let collected = |sets: &mut Sets| {
         let mut body = Vec::new();
-        put_told_collected(&mut body, 0);
+        put_told_collected(&mut body, 0, 5);
         on_told(sets, OTHER, &body, &mut Outbox::new()).map_err(|e| e.to_string())
     };
     let mut managed = Sets::used(&[ME, OTHER, THIRD]);
