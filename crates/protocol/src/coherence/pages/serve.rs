@@ -431,7 +431,7 @@ pub fn rerun(state: &mut impl PageState, out: &mut Outbox) -> Result<(), Misbeha
         answer(state, ticket, fetch, out)?;
     }
     while let Some((ticket, pages)) = state.home_queue(HomeQueue::next_bases) {
-        tell_bases(state, ticket, (pages, false), out)?;
+        tell_bases(state, ticket, pages, out)?;
     }
     while let Some((ticket, request)) = state.home_queue(HomeQueue::next_atomic) {
         carry_out(state, ticket, &request, out)?;

@@ -96,27 +96,24 @@ pub fn on_fetch_base(
     let (epoch, pages) =
         take_base_asks(body).map_err(|_| Misbehaved("asked for bases in a way that makes no sense"))?;
     match state.home_queue(|queue| queue.take_bases(ticket, epoch, pages)) {
-        Some(pages) => {
-            let is_late = epoch != state.home_queue(|queue| queue.epoch());
-            tell_bases(state, ticket, (pages, is_late), out)
-        }
+        Some(pages) => tell_bases(state, ticket, pages, out),
         None => Ok(()),
     }
 }
 
-/// Answers a request for bases, which may be of an earlier epoch than this node's.
+/// Answers a request for bases.
 ///
 /// # Errors
 /// When no correct node would have asked so.
 pub(in crate::coherence::pages) fn tell_bases(
     state: &mut impl PageState,
     ticket: Ticket,
-    (pages, is_late): (Vec<PageNo>, bool),
+    pages: Vec<PageNo>,
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
     let (closed, mut reply) = (state.closed_stamp(), Vec::new());
     for page in pages {
-        match table_of(state, page, out, |table, cx| table.tell_base(cx, page, (closed, is_late), &mut reply)) {
+        match table_of(state, page, out, |table, cx| table.tell_base(cx, page, closed, &mut reply)) {
             Some(told) => told?,
             None if state.is_freed(page) => put_freed(&mut reply, page),
             None => return Err(Misbehaved("asked for bases of pages that no region has")),

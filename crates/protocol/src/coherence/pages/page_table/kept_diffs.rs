@@ -400,9 +400,8 @@ impl PageTable {
     }
 
     /// Appends this node's copy of a unit of which it is the manager, as what it wrote was released. All its intervals
-    /// up to `closed` are in. A request of an earlier epoch, to which nobody waits for the answer any more, may come to
-    /// a node that was the manager then (`is_late`). Any copy serves it. Without one zeros do, as long as nothing has
-    /// been collected.
+    /// up to `closed` are in. Where managers move, a request to which nobody waits for the answer any more may come to a
+    /// node that was the manager before. Any copy serves it. Without one zeros do, as long as nothing has been collected.
     ///
     /// # Errors
     /// When no correct node would ask so.
@@ -410,14 +409,13 @@ impl PageTable {
         &mut self,
         cx: &mut Context<'_>,
         page: PageNo,
-        (closed, is_late): (Stamp, bool),
+        closed: Stamp,
         out: &mut Vec<u8>,
     ) -> Result<(), Misbehaved> {
         self.check_answer(page, 0, false)?;
         let unit = self.units.index(page);
         let manages = self.units[unit].home == cx.me;
-        let may_have_managed = is_late && self.tells_sets();
-        if !manages && !may_have_managed {
+        if !manages && !self.tells_sets() {
             return Err(Misbehaved("asked for a base whose manager is another node"));
         }
         if self.freed {
