@@ -49,6 +49,8 @@ flags=("$@")
 bin=$(realpath "$bin")
 COMEM_TUNING=nonsense "$bin/comem" run --dry-run true >/dev/null 2>&1 &&
     die "$bin/comem does not know COMEM_TUNING: it is too old"
+# They are a protocol's, which a job on one host has where an engine is named.
+export COMEM_ENGINE=${COMEM_ENGINE:-hlrc}
 mkdir -p "$out" || exit 2
 out=$(realpath "$out")
 

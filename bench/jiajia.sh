@@ -19,6 +19,8 @@ nodes=("$@")
 bin=$(realpath "${COMEM_BIN:-target/release}")
 include=$(realpath include)
 read -ra options <<<"${OPTIONS:-}"
+# What costs something is a protocol: JIAJIA's, where OPTIONS name no other.
+export COMEM_ENGINE=${COMEM_ENGINE:-scope}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 status=0

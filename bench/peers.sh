@@ -36,6 +36,8 @@ MPICC=${MPICC:-mpicc} MPIRUN=${MPIRUN:-mpirun}
 out=out/peers
 mkdir -p "$out"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# Protocols are compared, on one host too.
+export COMEM_ENGINE=${COMEM_ENGINE:-hlrc}
 export ARGO_PRINT_STATISTICS=0 ARGO_ALLOCATION_POLICY=0 ARGO_MEMORY_SIZE=$((1 << 30)) ARGO_CACHE_SIZE=$((1 << 30))
 
 declare -A preset=([sor]=nautilus [lu]=nautilus [fft]=hlrc [radix]=hlrc [is]=jiajia [ep]=nautilus [water]=jiajia)

@@ -60,7 +60,7 @@ for nodes in 1 2 4; do
 done
 report "Python: shared arrays on 2 nodes over udp" "${run[@]}" -n 2 --backbone udp \
     "${pytest[@]}" crates/python/tests/together
-report "Python: shared arrays on 2 nodes under hardware" "${run[@]}" -n 2 --engine hardware \
+report "Python: shared arrays on 2 nodes under hlrc" "${run[@]}" -n 2 --engine hlrc \
     "${pytest[@]}" crates/python/tests/together
 report "Python: shared arrays on 2 nodes under mprotect" "${run[@]}" -n 2 --detector mprotect \
     "${pytest[@]}" crates/python/tests/together

@@ -52,7 +52,7 @@ count() {
     shift
     for nodes in 2 4 8; do
         for backbone in udp shm; do
-            "$target/release/comem" run --timeout 100s -n "$nodes" --backbone "$backbone" "$@" -- "$programs/${program[0]}" "${program[@]:1}" >>"$log" 2>&1 || {
+            COMEM_ENGINE=hlrc "$target/release/comem" run --timeout 100s -n "$nodes" --backbone "$backbone" "$@" -- "$programs/${program[0]}" "${program[@]:1}" >>"$log" 2>&1 || {
                 echo "comem: failed with the counting library: ${program[*]} on $nodes nodes, $backbone; see $log" >&2
                 exit 1
             }

@@ -2,7 +2,7 @@
  *
  * touch.c: what it costs to read another node's memory in order, from C; touch.py is the same from NumPy.
  *
- *     comem run -n 2 --stats FILE ./touch [MEBIBYTES]
+ *     comem run -n 2 --rehearse --stats FILE ./touch [MEBIBYTES]
  */
 #include <comem.h>
 #include <stdio.h>

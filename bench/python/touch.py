@@ -1,6 +1,6 @@
 """What it costs to read another node's memory in order, from NumPy; touch.c is the same from C.
 
-comem run -n 2 --stats FILE python touch.py [MEBIBYTES]
+comem run -n 2 --rehearse --stats FILE python touch.py [MEBIBYTES]
 """
 
 import sys

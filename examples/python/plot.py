@@ -25,7 +25,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--picture", default="plot.png", help="file to draw into")
     options = parser.parse_args()
-    with comem.Cluster(options.nodes) as c:
+    # On one host there is one memory, where nothing is fetched, unless a protocol is named.
+    with comem.Cluster(options.nodes, engine="hlrc") as c:
         a = c.array(np.random.default_rng(1).random((1200, 1024)), home="block", name="a")
         out = c.zeros((1200, 1024), home="block", name="out")
         table = c.array(np.arange(1 << 18), name="table, filled by node 0")

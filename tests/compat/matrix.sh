@@ -58,11 +58,13 @@ everywhere() {
         passed "$name${*:+ $*} on ${NODES:-1 2 3 4} nodes, each engine, with faults and over shared memory"
 }
 
-# over_each_backbone NAME: the program says `ok` on three nodes, over shared memory and over a good network.
+# over_each_backbone NAME: the program says `ok` on three nodes, over a good network, and over shared memory with the
+# engine that a program gets there, and with a protocol.
 over_each_backbone() {
     local backbone wrong=0
-    for backbone in shm udp; do
-        run -n 3 --backbone "$backbone" "$work/$1"
+    for backbone in shm "shm --engine hlrc" udp; do
+        # shellcheck disable=SC2086 # a backbone and perhaps an engine
+        run -n 3 --backbone $backbone "$work/$1"
         if [ "$ended" != 0 ] || ! grep -q '^ok$' <<<"$printed"; then
             failed "$1 with -n 3 --backbone $backbone (status $ended)"
             show

@@ -59,7 +59,7 @@ fn a_node_under_gdb_takes_its_faults_shows_pages_that_are_fetched_and_ends_well(
     for detector in [&[][..], &["--detector", "mprotect"]] {
         let mut command = common::node(&common::launcher(), 1);
         command.env_remove("COMEM_THREADS").env_remove("DEBUGINFOD_URLS");
-        command.args(["run", "--no-prefix", "-n", "2", "--node-timeout", "off"]).args(detector);
+        command.args(["run", "--no-prefix", "-n", "2", "--engine", "hlrc", "--node-timeout", "off"]).args(detector);
         command.args(["bash", "-c", &start, "debugger"]).args(gdb(&program, &commands));
         let output = common::run(&mut command);
         let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes)).concat();

@@ -146,7 +146,8 @@ impl Scene<'_> {
     /// Starts a job of two nodes, and runs it to its end; what its processes came to.
     fn job(&self, way: Way, backbone: &str, more: &[(&str, &str)]) -> Vec<Output> {
         let prog = PROG.to_string();
-        let common = [("COMEM_PROG_ID", prog.as_str()), ("COMEM_BACKBONE", backbone)];
+        // A protocol has most to lose.
+        let common = [("COMEM_PROG_ID", prog.as_str()), ("COMEM_BACKBONE", backbone), ("COMEM_ENGINE", "hlrc")];
         let start = |command: &mut Command| command.envs(common).envs(more.iter().copied()).spawn().unwrap();
         let children: Vec<Child> = match way {
             Way::Run => vec![start(self.clean(bin()).args(["run", "-n", "2"]).args(self.words()))],

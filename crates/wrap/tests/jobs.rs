@@ -35,7 +35,7 @@ fn every_wrapped_call_takes_shared_memory() {
 #[test]
 fn so_do_the_calls_of_a_fortified_program() {
     let program = common::c_program("system_calls.c", &["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]);
-    assert_eq!(common::job(&["-n", "2", "--prefetch", "off"], &program, &[]), "ok\n");
+    assert_eq!(common::job(&["-n", "2", "--prefetch", "off", "--engine", "hlrc"], &program, &[]), "ok\n");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn without_the_wrapper_each_of_them_fails() {
     let small = ["chdir", "mkdir", "rmdir", "waitpid", "wait", "pipe", "pipe2", "socketpair", "nanosleep"];
     let times = ["clock_gettime", "getrusage"];
     for call in calls.into_iter().chain(small).chain(times) {
-        let options = ["-n", "2", "--prefetch", "off", "--no-wrap"];
+        let options = ["-n", "2", "--prefetch", "off", "--engine", "hlrc", "--no-wrap"];
         assert_eq!(common::job(&options, program(), &[call]), format!("{call}: EFAULT\n"));
     }
 }
@@ -65,14 +65,14 @@ fn pages_that_others_take_away_meanwhile_are_no_reason_to_fail() {
 #[test]
 fn a_thread_that_is_cancelled_in_a_call_on_shared_memory_ends_alone() {
     let program = common::c_program("cancelled.c", &[]);
-    assert_eq!(common::job(&["-n", "2", "-t", "1"], &program, &[]), "ok\n");
+    assert_eq!(common::job(&["-n", "2", "-t", "1", "--engine", "hlrc"], &program, &[]), "ok\n");
 }
 
 #[test]
 fn a_buffer_may_be_larger_than_the_cache_of_copies() {
     let program = common::example("file_io");
     let path = std::env::temp_dir().join(format!("comem-wrap-{}", std::process::id()));
-    let options = ["-n", "2", "--cache", "256K", "--prefetch", "off"];
+    let options = ["-n", "2", "--cache", "256K", "--prefetch", "off", "--engine", "hlrc"];
     let said = common::job(&options, &program, &[path.to_str().expect("a path of letters")]);
     let _ = std::fs::remove_file(&path);
     assert_eq!(said, "0 wrong of 3000000\n");
@@ -83,7 +83,7 @@ fn a_program_in_rust_needs_no_symbols_for_it() {
     let program = common::example("file_io");
     let path = std::env::temp_dir().join(format!("comem-wrap-rust-{}", std::process::id()));
     let path = path.to_str().expect("a path of letters");
-    let options = ["-n", "2", "--prefetch", "off"];
+    let options = ["-n", "2", "--prefetch", "off", "--engine", "hlrc"];
     assert_eq!(common::job(&options, &program, &[path]), "0 wrong of 3000000\n");
     let without = common::job(&[&options[..], &["--wrap", "off"]].concat(), &program, &[path]);
     let _ = std::fs::remove_file(path);

@@ -11,6 +11,8 @@ trap 'rm -rf "$out"' EXIT
 faults=drop=5%,dup=5%,reorder=5%,seed=7
 only=${1:-}
 status=0
+# Where a run names no engine its pages have a protocol, as between hosts.
+export COMEM_ENGINE=hlrc
 
 verdict() {
     echo "$1: processes: $2"
@@ -47,7 +49,7 @@ job() {
 scenario() {
     local name=$1 formula=$2 wanted=$3 what=$4 fine=1 engine n t p
     [ -z "$only" ] || [ "$only" = "$name" ] || return
-    for engine in hlrc scope lrc multicast msi; do
+    for engine in hlrc scope lrc multicast msi hardware; do
         for n in 1 2 3 4; do
             for t in 1 2; do
                 p=$((formula))
@@ -111,7 +113,7 @@ fi
 
 if [ -z "$only" ] || [ "$only" = between ]; then
     fine=1
-    for engine in hlrc scope lrc multicast msi; do
+    for engine in hlrc scope lrc multicast msi hardware; do
         for n in 2 4; do
             job 0 "$bin/comem" run --no-prefix -n "$n" --engine "$engine" "$out/rounds" between "$n" || fine=0
         done
@@ -124,7 +126,7 @@ fi
 
 if [ -z "$only" ] || [ "$only" = late ]; then
     fine=1
-    for engine in hlrc scope lrc multicast msi; do
+    for engine in hlrc scope lrc multicast msi hardware; do
         for backbone in shm udp; do
             job 0 "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --backbone $backbone \
                 "$out/rounds" late 1 || fine=0

@@ -13,10 +13,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+/// The command `comem`. Where its arguments name no engine pages have a protocol, which most of these tests look at: on
+/// one host users get memory without one ([`one_host`]).
+fn comem() -> Command {
+    let mut command = common::node(&common::launcher(), 1);
+    command.env_remove("COMEM_THREADS").env("COMEM_ENGINE", "hlrc");
+    command
+}
+
 /// Runs a workload as a job and gives its line, which must end in `ok`.
 fn job(options: &[&str], name: &str, arguments: &[&str]) -> String {
-    let mut command = common::node(&common::launcher(), 1);
-    command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(options);
+    let mut command = comem();
+    command.args(["run", "--no-prefix"]).args(options);
     command.arg(common::workloads().join(name)).args(arguments);
     let line = String::from_utf8_lossy(&common::run(&mut command).stdout).into_owned();
     assert!(line.ends_with(" ok\n") && line.lines().count() == 1, "{command:?}: {line}");
@@ -72,8 +80,8 @@ fn objects_of_cpp_are_right_under_direct() {
     let program = common::build("c++", "c++17", "objects.cpp");
     for backbone in ["shm", "udp"] {
         for shape in [["-n", "2", "-t", "2"], ["-n", "4", "-t", "1"]] {
-            let mut command: Command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", "direct"]);
+            let mut command = comem();
+            command.args(["run", "--no-prefix", "--engine", "direct"]);
             command.args(["--backbone", backbone]).args(shape).arg(&program);
             let output = common::run(&mut command);
             assert_eq!(String::from_utf8_lossy(&output.stdout), "objects: ok\n", "{backbone} {shape:?}");
@@ -84,8 +92,8 @@ fn objects_of_cpp_are_right_under_direct() {
 #[test]
 fn what_was_printed_before_a_crash_gets_out() {
     let program = common::build("cc", "c99", "misuse.c");
-    let mut command = common::node(&common::launcher(), 1);
-    command.env_remove("COMEM_THREADS").args(["run", "-n", "2"]).arg(program).arg("10");
+    let mut command = comem();
+    command.args(["run", "-n", "2"]).arg(program).arg("10");
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!output.status.success() && text.contains("[0] started\n") && text.contains("[1] started\n"), "{output:?}");
@@ -116,8 +124,8 @@ fn the_microbenchmarks_find_nothing_wrong_on_a_bad_network() {
 #[test]
 fn a_program_in_cpp_is_a_job_too() {
     let program = common::build("c++", "c++17", "job.cpp");
-    let mut command: Command = common::node(&common::launcher(), 1);
-    command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "3", "-t", "2"]).arg(program);
+    let mut command = comem();
+    command.args(["run", "--no-prefix", "-n", "3", "-t", "2"]).arg(program);
     assert_eq!(String::from_utf8_lossy(&common::run(&mut command).stdout), "job: ok\n");
 }
 
@@ -132,8 +140,8 @@ fn shared_memory_in_c_is_one_memory_on_every_node() {
     // It has regions under each engine, and so locks that tell what was written.
     for engine in page_engines() {
         for shape in [["1", "3"], ["2", "2"], ["3", "1"]] {
-            let mut command: Command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", engine, "--locks", "tokens"]);
+            let mut command = comem();
+            command.args(["run", "--no-prefix", "--engine", engine, "--locks", "tokens"]);
             command.args(["-n", shape[0], "-t", shape[1]]).arg(&program);
             let output = common::run(&mut command);
             assert_eq!(String::from_utf8_lossy(&output.stdout), "heap: ok\n", "{engine} {shape:?}");
@@ -149,8 +157,8 @@ fn atomic_operations_and_loops_dealt_out_are_right_on_every_number_of_nodes() {
             [("shm", [["1", "3"], ["2", "2"], ["4", "1"]]), ("udp", [["1", "1"], ["2", "2"], ["4", "1"]])]
         {
             for shape in shapes {
-                let mut command: Command = common::node(&common::launcher(), 1);
-                command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", engine]);
+                let mut command = comem();
+                command.args(["run", "--no-prefix", "--engine", engine]);
                 command.args(["--backbone", backbone, "-n", shape[0], "-t", shape[1]]).arg(&program);
                 let output = common::run(&mut command);
                 let said = String::from_utf8_lossy(&output.stdout);
@@ -172,8 +180,8 @@ fn mistakes_with_atomic_operations_and_loops_end_with_a_sentence() {
         ("6", "which is in no allocation of the shared heap"),
     ];
     for (which, sentence) in mistakes {
-        let mut command: Command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2"]).arg(&program).arg(which);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "-n", "2"]).arg(&program).arg(which);
         let output = command.output().expect("the job runs");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && said.contains(sentence), "{which}: {output:?}");
@@ -192,8 +200,8 @@ fn the_standard_containers_work_in_shared_memory() {
     common::run(&mut compile);
     for engine in page_engines() {
         for (backbone, shape) in [("shm", ["1", "2"]), ("shm", ["2", "1"]), ("udp", ["2", "2"]), ("udp", ["4", "1"])] {
-            let mut command: Command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", engine]);
+            let mut command = comem();
+            command.args(["run", "--no-prefix", "--engine", engine]);
             command.args(["--backbone", backbone, "-n", shape[0], "-t", shape[1]]).arg(&out);
             let said = String::from_utf8_lossy(&common::run(&mut command).stdout).into_owned();
             assert_eq!(said, "containers: ok\n", "{engine} over {backbone}, {shape:?}");
@@ -218,8 +226,8 @@ fn the_examples_of_containers_and_pools_print_on_several_nodes_what_they_print_a
         compile.arg(common::library().join("libcomem.so")).arg(format!("-Wl,-rpath,{}", common::library().display()));
         common::run(&mut compile);
         for nodes in ["1", "3"] {
-            let mut command: Command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", nodes, "-t", "2"]).arg(&out);
+            let mut command = comem();
+            command.args(["run", "--no-prefix", "-n", nodes, "-t", "2"]).arg(&out);
             assert_eq!(String::from_utf8_lossy(&common::run(&mut command).stdout), expected, "{name}, {nodes} nodes");
         }
     }
@@ -234,17 +242,8 @@ fn threads_of_openmp_and_those_of_comem_parallel_use_shared_memory_in_turn() {
     common::run(&mut compile);
     for engine in page_engines() {
         for (nodes, first) in [("1", None), ("2", Some("parallel-first")), ("2", None)] {
-            let mut command: Command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args([
-                "run",
-                "--no-prefix",
-                "--engine",
-                engine,
-                "-n",
-                nodes,
-                "-t",
-                "2",
-            ]);
+            let mut command = comem();
+            command.args(["run", "--no-prefix", "--engine", engine, "-n", nodes, "-t", "2"]);
             let said = String::from_utf8_lossy(&common::run(command.arg(&out).args(first)).stdout).into_owned();
             assert_eq!(said, "pools: ok\n", "{engine}, {nodes} nodes, {first:?}");
         }
@@ -257,8 +256,8 @@ fn atomic_operations_are_right_where_writes_fault_and_on_a_bad_network() {
     for options in
         [["--detector", "mprotect"], ["--detector", "uffd"], ["--faults", "drop=5%,dup=5%,reorder=5%,seed=4"]]
     {
-        let mut command: Command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--backbone", "udp", "-n", "3", "-t", "2"]);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "--backbone", "udp", "-n", "3", "-t", "2"]);
         let output = common::run(command.args(options).arg(&program));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "atomics: ok\n", "{options:?}");
     }
@@ -269,8 +268,8 @@ fn any_thread_may_make_the_call_of_its_node_whatever_the_first_waits_for() {
     let program = common::build("cc", "c11", "callers.c");
     for backbone in ["shm", "udp"] {
         for nodes in ["2", "3"] {
-            let mut command: Command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--backbone", backbone]);
+            let mut command = comem();
+            command.args(["run", "--no-prefix", "--backbone", backbone]);
             let output = common::run(command.args(["-n", nodes, "-t", "2"]).arg(&program));
             assert_eq!(String::from_utf8_lossy(&output.stdout), "callers: ok\n", "{backbone}, {nodes} nodes");
         }
@@ -298,8 +297,8 @@ fn a_page_is_mapped_before_it_comes_where_no_other_thread_could_see_it() {
     let stats = common::scratch().join("early.json");
     for detector in [&[][..], &["--detector", "mprotect"]] {
         for (wait, threads) in [("spin", "alone"), ("block", "alone"), ("block", "gone"), ("block", "beside")] {
-            let mut command: Command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "--backbone", "udp"]);
+            let mut command = comem();
+            command.args(["run", "--no-prefix", "-n", "2", "--backbone", "udp"]);
             command.args(["--prefetch", "off", "--wait", wait, "--stats"]).arg(&stats).args(detector);
             let output = common::run(command.arg(&program).arg(threads));
             assert_eq!(String::from_utf8_lossy(&output.stdout), "early: 0 wrong\n", "{wait} {threads}");
@@ -325,8 +324,8 @@ fn a_child_made_by_fork_that_calls_comem_is_told_so_and_ends_alone() {
     const CALLS: usize = 13;
     let program = common::build("cc", "c11", "forks.c");
     for options in [["-n", "1"].as_slice(), &["-n", "2", "--backbone", "shm"], &["-n", "2", "--backbone", "udp"]] {
-        let mut command: Command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(options).arg(&program);
+        let mut command = comem();
+        command.args(["run", "--no-prefix"]).args(options).arg(&program);
         let output = common::run(&mut command);
         let (printed, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let count = |text: &str, part: &str| text.lines().filter(|line| line.contains(part)).count();
@@ -349,8 +348,8 @@ fn what_a_program_hands_over_may_lie_in_shared_memory() {
     {
         for threads in ["1", "3"] {
             let options = [&["-n", "2", "-t", threads, "--backbone", backbone][..], detector].concat();
-            let mut command: Command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(&options).arg(&program);
+            let mut command = comem();
+            command.args(["run", "--no-prefix"]).args(&options).arg(&program);
             let output = common::run(&mut command);
             assert_eq!(String::from_utf8_lossy(&output.stdout), "buffers: ok\n", "{options:?}");
         }
@@ -361,8 +360,8 @@ fn what_a_program_hands_over_may_lie_in_shared_memory() {
 fn a_programs_signals_come_in_its_own_threads() {
     let program = common::build("cc", "c11", "signals.c");
     for options in [["--backbone", "shm"], ["--backbone", "udp"], ["--faults", "reorder=5%,seed=1"]] {
-        let mut command: Command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "-t", "2"]).args(options);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "-n", "2", "-t", "2"]).args(options);
         let output = common::run(command.arg(&program));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "signals: ok\n", "{options:?}");
     }
@@ -372,8 +371,8 @@ fn a_programs_signals_come_in_its_own_threads() {
 fn a_program_survives_what_it_survives_without_comem() {
     let program = common::build("cc", "c11", "survives.c");
     for options in [["--backbone", "shm"], ["--backbone", "udp"]] {
-        let mut command: Command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "-t", "2"]).args(options);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "-n", "2", "-t", "2"]).args(options);
         let output = common::run(command.arg(&program));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "survives: ok\n", "{options:?}");
     }
@@ -394,8 +393,8 @@ fn arguments_that_are_no_text_reach_the_program_as_they_are() {
     std::fs::create_dir_all(&place).expect("a file system that takes any name");
     std::fs::copy(program, place.join(name)).expect("a copy of the program");
     for program in [program.to_path_buf(), place.join(name)] {
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2"]).arg(&program).arg("args").arg(name);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "-n", "2"]).arg(&program).arg("args").arg(name);
         let output = common::run(command.current_dir(&place));
         assert_eq!(output.stdout, b"caf\xe9 \xff\ncaf\xe9 \xff\n", "{program:?}");
     }
@@ -406,8 +405,8 @@ fn arguments_that_are_no_text_reach_the_program_as_they_are() {
 fn a_program_that_closes_comems_descriptors_hears_of_it_once_and_ends() {
     let program = odd();
     for backbone in ["udp", "shm"] {
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "--backbone", backbone]);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "-n", "2", "--backbone", backbone]);
         let output = command.args(["--detector", "mprotect"]).arg(program).arg("close").output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         let times = said.matches("the program has closed descriptors that Comem needs").count();
@@ -422,8 +421,8 @@ fn a_node_ends_with_the_last_of_its_programs_threads() {
     let program = odd();
     let delay = ["--backbone", "udp", "--faults", "delay=1ms,seed=1"];
     for options in [&["--backbone", "shm"][..], &["--backbone", "udp", "-t", "2"], &delay] {
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2"]).args(options);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "-n", "2"]).args(options);
         let output = common::run(command.arg(program).arg("leave"));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "the last\nthe last\n", "{options:?}");
     }
@@ -443,8 +442,8 @@ fn a_call_from_a_destructor_of_a_thread_is_refused_or_done() {
 fn what_a_thread_had_open_when_it_ended_is_for_others() {
     let program = common::build("cc", "gnu99", "places.c");
     for backbone in ["udp", "shm"] {
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "-t", "2", "--backbone", backbone]);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "-n", "2", "-t", "2", "--backbone", backbone]);
         let output = common::run(command.arg(&program));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "places: ok\n", "{backbone}");
     }
@@ -456,8 +455,7 @@ fn a_pointer_that_was_cut_to_32_bits_is_called_that_and_no_other_is() {
     let sentence = "looks like the lower half of shared address 0x";
     for size in [&["run", "-n", "1"][..], &["run", "-n", "2"], &["run", "-n", "2", "--detector", "mprotect"]] {
         for (what, expected) in [("cut", 1), ("wild", 0)] {
-            let mut command = common::node(&common::launcher(), 1);
-            let output = command.env_remove("COMEM_THREADS").args(size).arg(odd()).arg(what).output().expect("it runs");
+            let output = comem().args(size).arg(odd()).arg(what).output().expect("it runs");
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(139), "{size:?}: {said}");
             assert_eq!(said.matches(sentence).count(), expected, "{size:?} {what}: {said}");
@@ -472,8 +470,7 @@ fn a_pointer_that_was_cut_to_32_bits_is_called_that_and_no_other_is() {
 
 #[test]
 fn a_node_that_lacks_a_pointer_is_told_so() {
-    let mut command = common::node(&common::launcher(), 1);
-    let output = command.env_remove("COMEM_THREADS").args(["run", "-n", "2"]).arg(odd()).arg("null").output().unwrap();
+    let output = comem().args(["run", "-n", "2"]).arg(odd()).arg("null").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(139), "{said}");
     assert!(said.contains("): a null pointer was followed; each node has variables of its own"), "{said}");
@@ -503,8 +500,8 @@ fn what_stands_in_the_guides_runs() {
         let linked =
             [format!("-L{}", library.display()), "-lcomem".into(), format!("-Wl,-rpath,{}", library.display())];
         compile(&linked.iter().map(String::as_str).collect::<Vec<_>>());
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "3", "-t"]);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "-n", "3", "-t"]);
         assert_eq!(said(common::run(command.arg(threads.to_string()).arg(&out))), wanted, "{source}");
         for form in ["-DCOMEM_PTHREADS", "-DCOMEM_SEQUENTIAL"] {
             compile(&[form]);
@@ -518,8 +515,8 @@ fn where_the_table_of_offers_is_refused_nobody_copies_what_its_home_is_writing()
     let program = common::build("cc", "c11", "refused.c");
     let meeting = common::scratch().join("refused-meeting");
     std::fs::write(&meeting, [0; 4096]).unwrap();
-    let mut command = common::node(&common::launcher(), 1);
-    command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "3", "--backbone", "shm"]);
+    let mut command = comem();
+    command.args(["run", "--no-prefix", "-n", "3", "--backbone", "shm"]);
     let output = common::run(command.arg(&program).arg(&meeting));
     let doctor = common::run(Command::new(common::launcher()).arg("doctor"));
     let notes = String::from_utf8_lossy(&doctor.stdout).contains("uffd-async: the best there is");
@@ -532,8 +529,8 @@ fn where_the_table_of_offers_is_refused_nobody_copies_what_its_home_is_writing()
 fn a_program_that_unmaps_shared_memory_hears_that_it_did() {
     let program = odd();
     for options in [&[][..], &["--detector", "mprotect"]] {
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2"]).args(options);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "-n", "2"]).args(options);
         let output = command.arg(program).arg("unmap").output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{options:?}: {said}");
@@ -574,8 +571,8 @@ fn who_waits_for_long_hears_for_what_and_why_that_may_be() {
         for (what, options, expected) in cases {
             let program = &program;
             scope.spawn(move || {
-                let mut command = common::node(&common::launcher(), 1);
-                command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(options).arg(program).arg(what);
+                let mut command = comem();
+                command.args(["run", "--no-prefix"]).args(options).arg(program).arg(what);
                 let output = common::run(&mut command);
                 let said = String::from_utf8_lossy(&output.stderr);
                 assert_eq!(String::from_utf8_lossy(&output.stdout), "waits: ok\n", "{what}: {said}");
@@ -593,8 +590,8 @@ fn who_waits_for_long_hears_for_what_and_why_that_may_be() {
 #[test]
 fn a_job_that_is_stopped_says_where_its_threads_have_waited_for_long() {
     let program = common::build("cc", "gnu99", "waits.c");
-    let mut command = common::node(&common::launcher(), 1);
-    command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--timeout", "8s", "-n", "2"]);
+    let mut command = comem();
+    command.args(["run", "--no-prefix", "--timeout", "8s", "-n", "2"]);
     let output = command.arg(program).arg("lock").output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(124), "{said}");
@@ -610,8 +607,8 @@ fn a_thread_with_the_smallest_stack_uses_shared_memory_and_nothing_below_its_sta
     let mut skipped = Vec::new();
     for detector in ["uffd-async", "uffd", "mprotect"] {
         for (backbone, engine) in [("udp", "hlrc"), ("shm", "hlrc"), ("udp", "msi"), ("shm", "scope")] {
-            let mut command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "-t", "2", "--engine", engine]);
+            let mut command = comem();
+            command.args(["run", "--no-prefix", "-n", "2", "-t", "2", "--engine", engine]);
             command.args(["--detector", detector, "--backbone", backbone]).arg(&program);
             let output = command.output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
@@ -637,8 +634,8 @@ fn a_function_of_the_program_that_is_left_by_an_exception_or_the_threads_end_end
             [("exception", "an exception"), ("exit", "or a cancellation,"), ("cancel", "or a cancellation,")]
         {
             for size in [["1", "1"], ["2", "1"], ["2", "2"], ["4", "1"]] {
-                let mut command = common::node(&common::launcher(), 1);
-                command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", size[0], "-t", size[1]]);
+                let mut command = comem();
+                command.args(["run", "--no-prefix", "-n", size[0], "-t", size[1]]);
                 let output = command.arg(&program).args([called, how]).output().expect("it runs");
                 let said = String::from_utf8_lossy(&output.stderr);
                 let told = said.contains(&format!("{what} left {function}, which Comem had called"));
@@ -649,8 +646,8 @@ fn a_function_of_the_program_that_is_left_by_an_exception_or_the_threads_end_end
     }
     let program = common::build("c++", "c++17", "unwound_worker.cpp");
     for size in [["2", "1"], ["1", "2"], ["4", "1"]] {
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", size[0], "-t", size[1]]).arg(&program);
+        let mut command = comem();
+        command.args(["run", "--no-prefix", "-n", size[0], "-t", size[1]]).arg(&program);
         let output = command.output().expect("it runs");
         let told = String::from_utf8_lossy(&output.stderr).contains("an exception left the function of a CREATE");
         assert!(told && output.status.code() == Some(101), "{size:?}: {output:?}");

@@ -9,8 +9,8 @@ fn programs_that_a_node_runs_one_after_the_other_meet_those_of_the_others() {
     for backbone in ["udp", "shm"] {
         for (nodes, sum) in [("1", 1), ("3", 6)] {
             let script = format!("true; '{program}' sum one && '{program}' sum two && '{program}' sum three");
-            let mut command = common::node(&common::launcher(), 1);
-            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", nodes, "--backbone", backbone]);
+            let mut command = comem();
+            command.args(["run", "--no-prefix", "-n", nodes, "--backbone", backbone]);
             let output = common::run(command.args(["--timeout", "50s", "sh", "-c", &script]));
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             for (word, from) in [("one", 0), ("two", 1), ("three", 2)] {
@@ -29,8 +29,8 @@ fn two_programs_of_a_node_at_once_are_refused_in_a_sentence() {
     for script in
         [format!("'{program}' sum a & '{program}' sum b; wait"), format!("'{program}' sum a | '{program}' sum b")]
     {
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "-n", "2", "--timeout", "50s", "sh", "-c", &script]);
+        let mut command = comem();
+        command.args(["run", "-n", "2", "--timeout", "50s", "sh", "-c", &script]);
         let output = command.output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{script}: {said}");
@@ -44,16 +44,16 @@ fn a_node_that_runs_fewer_programs_is_no_reason_to_wait() {
     let program = odd().display().to_string();
     for other in ["0", "1"] {
         let script = format!("'{program}' sum a || exit; test $COMEM_NODE = {other} || exec '{program}' sum b");
-        let mut command = common::node(&common::launcher(), 1);
-        command.env_remove("COMEM_THREADS").args(["run", "-n", "2", "--timeout", "50s", "sh", "-c", &script]);
+        let mut command = comem();
+        command.args(["run", "-n", "2", "--timeout", "50s", "sh", "-c", &script]);
         let output = command.output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         // The program's own status where its start fails; the sentence is behind `comem_last_error`.
         assert_eq!(output.status.code(), Some(1), "{said}");
     }
     let script = format!("'{program}' sum a || exit; test $COMEM_NODE != 1 || kill -9 $$; exec '{program}' sum b");
-    let mut command = common::node(&common::launcher(), 1);
-    command.env_remove("COMEM_THREADS").args(["run", "-n", "3", "--timeout", "25s", "sh", "-c", &script]);
+    let mut command = comem();
+    command.args(["run", "-n", "3", "--timeout", "25s", "sh", "-c", &script]);
     let output = command.output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(128 + 9) && !said.contains("--timeout"), "{said}");

@@ -6,6 +6,8 @@ import sys
 import textwrap
 
 COMMAND = [sys.executable, "-m", "comem", "run"]
+#: Pages have a protocol, as between hosts, where a test does not say something else: most of them look at that.
+PROTOCOL = {"COMEM_ENGINE": "hlrc"}
 #: Seconds after which a job counts as hung.
 PATIENCE = 60
 
@@ -13,9 +15,8 @@ PATIENCE = 60
 def run(nodes, text, *options, env=None, check=True, program=()):
     """Runs a program's text on some nodes; gives what came of it, with standard output and errors as text."""
     command = [*COMMAND, "-n", str(nodes), *options, *program, sys.executable, "-c", textwrap.dedent(text)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, **(env or {})}, check=False
-    )
+    environment = {**os.environ, **PROTOCOL, **(env or {})}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False)
     if check:
         assert result.returncode == 0, result.stdout + result.stderr
     return result

@@ -167,12 +167,13 @@ def test_what_comes_to_a_node_alone_does_no_harm():
 @pytest.mark.parametrize("options", [("--engine", "direct"), ("--detector", "inline")])
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_lines_are_refused_with_what_to_do_since_python_has_no_checks(options, nodes):
-    result = run(nodes, "import comem\na = comem.zeros(4)\nprint('went on')", *options, check=False)
+    unnamed = {"COMEM_ENGINE": ""}
+    result = run(nodes, "import comem\na = comem.zeros(4)\nprint('went on')", *options, env=unnamed, check=False)
     assert result.returncode == 1 and "went on" not in result.stdout, result.stdout + result.stderr
     assert "StartError: " in result.stderr and "as programs in Fortran, Python and Rust are" in result.stderr
     assert "--engine hlrc, scope, lrc, multicast, msi or hardware, without --detector inline" in result.stderr
     caught = "import comem\ntry:\n    comem.zeros(4)\nexcept comem.StartError as error:\n    raise SystemExit(3)"
-    assert run(nodes, caught, *options, check=False).returncode == 3
+    assert run(nodes, caught, *options, env=unnamed, check=False).returncode == 3
 
 
 @pytest.mark.parametrize("backbone", ["shm", "udp"])

@@ -1,7 +1,12 @@
 """The cluster that tests share, if they ask for it; and they send lambdas, which needs cloudpickle."""
 
+import os
+
 import pytest
 from clusters import NODES
+
+# Arrays have a protocol, as between hosts, unless a test asks for what users get on one host (test_one_host.py).
+os.environ.setdefault("COMEM_ENGINE", "hlrc")
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,8 @@ pub fn start(role: &str, count: usize, env: &[(&str, &str)], own: &[(usize, &str
         command.args(["--exact", "node", "--nocapture", "--test-threads=1"]).env("COMEM_TEST_ROLE", role);
         command.env("RUST_BACKTRACE", "0").env(JOB, job.job.to_string());
         command.env(var::NODE, node.to_string()).env(var::NODES, count.to_string());
-        command.env(var::HOST_NODES, count.to_string()).env(var::BACKBONE, crate::BACKBONE).envs(env.iter().copied());
+        command.env(var::HOST_NODES, count.to_string()).env(var::BACKBONE, crate::BACKBONE);
+        command.env(var::ENGINE, crate::ENGINE).envs(env.iter().copied());
         for (_, name, value) in own.iter().filter(|(n, _, _)| *n == node) {
             command.env(name, value);
         }

@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// What moves datagrams where a test does not say: most look at the protocol over a network.
 const BACKBONE: &str = "udp";
+/// What keeps pages where a test does not say: on one host users get memory without a protocol.
+const ENGINE: &str = "hlrc";
 
 /// One after the other, for tests that hold over both.
 const BACKBONES: [(&str, &str); 2] = [("COMEM_BACKBONE", "udp"), ("COMEM_BACKBONE", "shm")];

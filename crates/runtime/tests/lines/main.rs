@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// What moves datagrams where a test does not say.
 const BACKBONE: &str = "shm";
+/// The engine where a test names none, but a detector perhaps.
+const ENGINE: &str = "";
 
 /// A node that takes longer, also beside other work, hangs.
 const NODE_SECONDS: u32 = 240;

@@ -55,6 +55,8 @@ mod wrong;
 
 /// What moves datagrams where a test does not say: what users get.
 const BACKBONE: &str = "auto";
+/// What keeps pages where a test does not say: on one host users get memory without a protocol.
+const ENGINE: &str = "hlrc";
 
 /// A node that takes longer, also beside other work, hangs: it is ended, and so the job fails and says what it was
 /// doing.

@@ -99,7 +99,7 @@ impl Bench {
         let mut program = self.own_words(&["node", case.what]);
         program.extend(case.task.iter().cloned());
         let flags = case.flags.iter().map(|f| f.to_string()).collect();
-        let job = Job { nodes: 2, engine: None, flags, program };
+        let job = Job { nodes: 2, engine: Some("hlrc".to_string()), flags, program };
         let outcome = self.programs.run(&job)?;
         Ok(Measured { value: self.value(&outcome.output)?, outcome, command: self.whole_command(&job) })
     }
