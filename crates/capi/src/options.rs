@@ -4,7 +4,7 @@ use comem_rt::settings::OPTIONS as NAMES;
 use std::ffi::{CStr, c_char, c_int};
 
 /// Options that mean `on` when they stand alone.
-const SWITCHES: [&str; 3] = ["discover", "force-engine", "verbose"];
+const SWITCHES: [&str; 4] = ["discover", "force-engine", "rehearse", "verbose"];
 
 /// The environment variable and its value that an argument stands for; `None` when it is none of Comem's.
 pub fn variable(argument: &str) -> Option<Result<(String, String), String>> {

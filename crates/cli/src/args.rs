@@ -18,6 +18,7 @@ use crate::misspelt;
 use crate::sys::outputs::check_writable;
 use clap::builder::{BoolishValueParser, PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use comem::settings::REHEARSED_MTU;
 use comem_net::backbone::{self, Backbone, BackboneChoice, Circumstances};
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::faults::FaultSpec;
@@ -687,8 +688,8 @@ impl NodeArgs {
 
     /// Most bytes of a packet, as nodes are told: those of a network where one is rehearsed.
     pub fn mtu_told(&self, one_host: bool) -> String {
-        const NETWORK: &str = "1500";
-        if self.rehearse && one_host && self.mtu.is_empty() { NETWORK.to_string() } else { self.mtu.clone() }
+        let rehearses = self.rehearse && one_host && self.mtu.is_empty();
+        if rehearses { REHEARSED_MTU.to_string() } else { self.mtu.clone() }
     }
 
     /// Whether the wrapper library is preloaded.
@@ -697,12 +698,14 @@ impl NodeArgs {
     }
 
     /// The settings by their flags' names, for the statistics.
-    pub fn settings(&self, job: &Job, page_engine: PageEngine) -> serde_json::Map<String, serde_json::Value> {
+    ///
+    /// `page_engine` is the engine of pages; `None` where only the nodes' host knows it.
+    pub fn settings(&self, job: &Job, page_engine: Option<PageEngine>) -> serde_json::Map<String, serde_json::Value> {
         let chosen = |text: &str| (!text.is_empty()).then(|| text.to_string());
         let pages = &self.pages;
         let settings = serde_json::json!({
             "engine": self.engine.objects.name(),
-            "page_engine": page_engine.name(),
+            "page_engine": page_engine.map(PageEngine::name),
             "rehearse": self.rehearse.then_some(true),
             "force_engine": self.force_engine,
             "detector": chosen(&pages.detector),

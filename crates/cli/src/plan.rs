@@ -97,8 +97,8 @@ pub struct Plan {
     pub backbone: BackboneChoice,
     /// The same in words, with the reason.
     backbone_words: String,
-    /// The engine of shared pages that name none, as far as it shows here.
-    pub page_engine: PageEngine,
+    /// The engine of shared pages that name none; `None` where all nodes are on one other host, and find it out there.
+    pub page_engine: Option<PageEngine>,
     /// The same in words, with the reason; nothing for one node.
     engine_words: String,
 }
@@ -181,7 +181,7 @@ impl Plan {
             hosts::loopback()?;
         }
         let (hosts, processes) = (Vec::new(), args.processes);
-        let (page_engine, engine_words) = (args.node.engine.pages, String::new());
+        let (page_engine, engine_words) = (Some(args.node.engine.pages), String::new());
         let mut plan =
             Plan { hosts, job, cwd, program, processes, backbone, backbone_words, page_engine, engine_words };
         let slow = slow_factors(&args.slow, plan.job.hosts.len())?;
@@ -202,26 +202,27 @@ impl Plan {
     }
 
     /// The engine of pages, and that in words.
-    fn settled_engine(&self, args: &RunArgs) -> (PageEngine, String) {
+    fn settled_engine(&self, args: &RunArgs) -> (Option<PageEngine>, String) {
         let named = args.node.engine;
         let Some(host) = self.hosts.first().filter(|_| self.job.hosts.len() > 1) else {
-            return (named.pages, String::new());
+            return (Some(named.pages), String::new());
         };
         if self.backbone == BackboneChoice::Auto && named.name.is_empty() {
-            return (named.pages, format!("auto (found out on host {})", host.spec.host));
+            return (None, format!("auto (found out on host {})", host.spec.host));
         }
         let value = |wanted: &str| {
             let found = host.spec.env.iter().find(|(name, _)| name == wanted);
             found.and_then(|(_, value)| value.to_str()).map(str::to_string)
         };
-        match settings::page_engine(&value) {
+        let (engine, words) = match settings::page_engine(&value) {
             None | Some((_, Reason::Named)) if named.name.is_empty() => (named.pages, String::new()),
             None | Some((_, Reason::Named)) => (named.pages, format!("{} (as it was named)", named.pages)),
             Some((engine, Reason::Asked(variable))) => {
                 (engine, format!("{engine} ({} asks for a protocol)", flag_of(variable).as_deref().unwrap_or(variable)))
             }
             Some((engine, reason)) => (engine, format!("{engine} ({reason})")),
-        }
+        };
+        (Some(engine), words)
     }
 
     fn host_spec(
@@ -326,7 +327,7 @@ fn settle_backbone(args: &RunArgs, placements: &[Placement]) -> (BackboneChoice,
     let mut node = args.node.clone();
     let nodes = placements.iter().map(|(_, _, count)| count).sum();
     match placements {
-        [(host, reach, _)] if *reach != Reach::Here && node.backbone == BackboneChoice::Auto => {
+        [(host, reach, _)] if *reach != Reach::Here && node.backbone == BackboneChoice::Auto && !node.rehearse => {
             (node.backbone, format!("auto (found out on host {host})"))
         }
         _ => {
@@ -375,6 +376,7 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
         (var::ENGINE, args.engine.name.to_string()),
         (var::FORCE_ENGINE, switch(args.force_engine)),
         (var::BACKBONE, args.backbone.to_string()),
+        (var::REHEARSE, switch(args.rehearse)),
         (var::FAULTS, args.faults.map_or(String::new(), |f| f.to_string())),
         (var::IFACE, args.iface.clone().unwrap_or_default()),
         (var::PORTS, args.ports.clone().unwrap_or_default()),

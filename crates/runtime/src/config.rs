@@ -3,6 +3,7 @@
 use crate::bind::Bind;
 use crate::error::Error;
 use crate::heap::{HEAP_BYTES, HEAP_BYTES_MIN};
+use crate::settings::REHEARSED_MTU;
 use comem_memory::pages::Detector;
 use comem_net::backbone::Circumstances;
 use comem_net::select::MTUS;
@@ -91,6 +92,8 @@ pub struct Config {
     pub detector: Option<Detector>,
     /// What moves datagrams; where nothing is named, what start-up takes stands here afterwards.
     pub backbone: BackboneChoice,
+    /// Whether nodes of one host do what they would do between hosts.
+    pub rehearse: bool,
     /// Address space of the shared heap, in bytes.
     pub heap: usize,
     /// Most bytes of copies of other nodes' pages; `None` takes a quarter of what is free, divided by the nodes on this
@@ -381,6 +384,7 @@ impl Config {
     /// What the choice of a backbone depends on, as far as a node knows it.
     pub(crate) fn circumstances(&self) -> Circumstances {
         let network = [
+            ("COMEM_REHEARSE", self.rehearse),
             ("COMEM_FAULTS", self.faults.is_some()),
             ("COMEM_IFACE", self.iface.is_some()),
             ("COMEM_PORTS", self.ports.is_some()),
@@ -401,6 +405,7 @@ impl Config {
     /// What the choice of an engine of pages depends on; call it when the backbone is certain.
     pub fn engine_circumstances(&self) -> choice::Circumstances {
         let protocol = [
+            ("COMEM_REHEARSE", self.rehearse),
             ("COMEM_DETECTOR", self.detector.is_some()),
             ("COMEM_CACHE", self.cache.is_some()),
             ("COMEM_UNIT_PAGES", self.unit_pages != 0),
@@ -432,6 +437,12 @@ impl Config {
     /// The engine that was named cannot keep pages of nodes on several hosts.
     pub(crate) fn settle_engine(&mut self) -> Result<(), Error> {
         let (engine, reason) = self.chosen_engine();
+        if self.rehearse && engine.has_one_copy() && self.nodes > 1 {
+            return Err(Error::Start(format!(
+                "COMEM_REHEARSE has the job run as between hosts, where there is no engine {engine}; leave one of the \
+                 two out"
+            )));
+        }
         if engine.has_one_copy() && self.several_hosts() {
             return Err(Error::Start(format!(
                 "the engine {engine} has all nodes map one memory, and nodes may be on several hosts; start them all \
@@ -500,6 +511,8 @@ impl Config {
         let heap = parse("COMEM_HEAP", env, heap_size)?.unwrap_or(HEAP_BYTES) as usize;
         let host_nodes = parse("COMEM_HOST_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(nodes);
         let host_place = parse("COMEM_HOST_PLACE", env, number(0..=host_nodes - 1, "a node's place on its host"))?;
+        let rehearse = parse("COMEM_REHEARSE", env, switch)?.unwrap_or(false);
+        let rehearsed_mtu = (rehearse && host_nodes == nodes).then_some(REHEARSED_MTU);
         let timeout = |text: &str| if text == "off" { Ok(None) } else { duration(text).map(Some) };
         Ok(Config {
             node: node.map(|n| NodeId(n as u16)),
@@ -517,6 +530,7 @@ impl Config {
             detector: detector.flatten(),
             backbone: parse("COMEM_BACKBONE", env, |t| t.parse::<BackboneChoice>().map_err(|e| e.to_string()))?
                 .unwrap_or_default(),
+            rehearse,
             // Whole chunks in each half, or in each quarter.
             heap: heap & if has_quarters { QUARTERS } else { !((1 << 22) - 1) },
             cache: parse("COMEM_CACHE", env, cache_limit)?,
@@ -573,7 +587,7 @@ impl Config {
             join: parse("COMEM_JOIN", env, |text| Ok(beside_nodes.map(|()| text.to_string())?))?,
             program: env("COMEM_PROGRAM").filter(|v| !v.is_empty()),
             hash_seed: env("PYTHONHASHSEED").filter(|v| !v.is_empty()),
-            mtu: parse("COMEM_MTU", env, number(MTUS, "an MTU in bytes"))?,
+            mtu: parse("COMEM_MTU", env, number(MTUS, "an MTU in bytes"))?.or(rehearsed_mtu),
             capture: env("COMEM_CAPTURE").filter(|v| !v.is_empty()),
             zero: env("COMEM_ZERO"),
             start_timeout: parse("COMEM_START_TIMEOUT", env, timeout)?,

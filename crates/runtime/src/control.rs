@@ -63,6 +63,8 @@ pub mod var {
     pub const FORCE_ENGINE: &str = "COMEM_FORCE_ENGINE";
     /// `auto`, `udp` or `shm`. A launcher that sees all nodes resolves `auto` for them.
     pub const BACKBONE: &str = "COMEM_BACKBONE";
+    /// `on`: on one host, what would run between hosts.
+    pub const REHEARSE: &str = "COMEM_REHEARSE";
     /// `uffd-async`, `uffd` or `mprotect`.
     pub const DETECTOR: &str = "COMEM_DETECTOR";
     /// Faults to inject, such as `drop=5%,seed=7`.

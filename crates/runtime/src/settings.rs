@@ -99,7 +99,7 @@ const OTHERS: [&str; 19] = [
 ];
 
 /// The settings that concern a node and may be given by a program: `heap` for `COMEM_HEAP`, and so on.
-pub const OPTIONS: [&str; 34] = [
+pub const OPTIONS: [&str; 35] = [
     "auth",
     "backbone",
     "bind",
@@ -124,6 +124,7 @@ pub const OPTIONS: [&str; 34] = [
     "one-sided",
     "ports",
     "prefetch",
+    "rehearse",
     "slow",
     "start-timeout",
     "stats",
@@ -148,6 +149,9 @@ pub fn variable_of(option: &str) -> Option<String> {
 pub fn page_engine(read: &dyn Fn(&str) -> Option<String>) -> Option<(PageEngine, Reason)> {
     Config::of_variables(read).ok().map(|config| config.chosen_engine())
 }
+
+/// Most bytes of a packet where a network is rehearsed on one host, and nothing else is said: those of an Ethernet.
+pub const REHEARSED_MTU: usize = 1500;
 
 /// The settings that these variables were probably meant to be: the name given, and the one that exists.
 pub fn misspelt(given: impl Iterator<Item = String>) -> Vec<(String, &'static str)> {

@@ -32,6 +32,7 @@ const HARMLESS: &[&str] = &[
     var::ENGINE,
     var::FORCE_ENGINE,
     var::BACKBONE,
+    var::REHEARSE,
     var::DETECTOR,
     pages::CACHE,
     pages::DIFFS,
