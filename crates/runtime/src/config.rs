@@ -328,9 +328,6 @@ fn detector(text: &str) -> Result<Option<Detector>, String> {
     text.parse::<Detector>().map(Some).map_err(|error| format!("{error}, and for checked programs {INLINE}"))
 }
 
-/// Whether jobs on one host take `hardware` where nobody has named an engine.
-const CHOOSES_HARDWARE: bool = false;
-
 /// A heap with this part of its bytes has quarters of whole chunks.
 const QUARTERS: usize = !((1 << 23) - 1);
 
@@ -425,7 +422,7 @@ impl Config {
     /// The engine of pages, and why: the one that was named, or the one that fits; call it when the backbone is
     /// certain.
     pub fn chosen_engine(&self) -> (PageEngine, choice::Reason) {
-        match self.chooses_engine && CHOOSES_HARDWARE {
+        match self.chooses_engine {
             true => self.engine_circumstances().choose(self.page_engine),
             false => (self.page_engine, choice::Reason::Named),
         }
@@ -694,6 +691,37 @@ mod tests {
         }
         assert_eq!([asks(&[("COMEM_MULTICAST", "auto")]), asks(&[("COMEM_MULTICAST", "off")])], [None, None]);
         assert_eq!(asks(&[("COMEM_AUTH", "on")]), None, "datagrams have tags over every backbone");
+    }
+
+    #[test]
+    fn jobs_on_one_host_take_one_memory_unless_something_asks_for_a_protocol() {
+        let chosen = |pairs: &[(&str, &str)]| {
+            let here = [("COMEM_NODES", "2"), ("COMEM_BACKBONE", "shm")];
+            read(&[&here[..], pairs].concat()).unwrap().chosen_engine().0
+        };
+        assert_eq!(chosen(&[]), PageEngine::Hardware);
+        assert_eq!(chosen(&[("COMEM_ENGINE", ""), ("COMEM_LOCKS", "tokens")]), PageEngine::Hardware);
+        assert_eq!(chosen(&[("COMEM_USUAL_ENGINE", "scope")]), PageEngine::Hardware);
+        assert_eq!(chosen(&[("COMEM_USUAL_ENGINE", "scope"), ("COMEM_CACHE", "1M")]), PageEngine::Scope);
+        for (name, value) in [
+            ("COMEM_ENGINE", "hlrc"),
+            ("COMEM_ENGINE", "owner"),
+            ("COMEM_DETECTOR", "mprotect"),
+            ("COMEM_CACHE", "1M"),
+            ("COMEM_UNIT_PAGES", "2"),
+            ("COMEM_PREFETCH", "off"),
+            ("COMEM_MIGRATION", "off"),
+            ("COMEM_WRITE_DETECTION", "off"),
+            ("COMEM_TUNING", "pages.push=off"),
+            ("COMEM_HOST_NODES", "1"),
+        ] {
+            assert_eq!(chosen(&[(name, value)]), PageEngine::Hlrc, "{name}={value}");
+        }
+        assert_eq!(
+            read(&[("COMEM_NODES", "2"), ("COMEM_BACKBONE", "udp")]).unwrap().chosen_engine().0,
+            PageEngine::Hlrc
+        );
+        assert_eq!(read(&[]).unwrap().chosen_engine().0, PageEngine::Hlrc, "a job of one node");
     }
 
     #[test]

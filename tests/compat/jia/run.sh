@@ -59,7 +59,8 @@ if build jia-arguments $here/arguments.c; then
     refuses "what JUMP calls an error" "ended the job: no file input of 3" -n 2 "$work/jia-arguments" error
 fi
 
-# The engine is JIAJIA's unless the job says otherwise.
-runs_under scope "a JIAJIA program" "$work/jia-anl"
+# On one host no protocol is needed. Between hosts the engine is JIAJIA's, unless the job says otherwise.
+runs_under hardware "a JIAJIA program" "$work/jia-anl"
+runs_under scope "a JIAJIA program that is rehearsed" --rehearse "$work/jia-anl"
 runs_under msi "a JIAJIA program with --engine msi" --engine msi "$work/jia-anl"
 [ "$failures" = 0 ]

@@ -32,5 +32,6 @@ if build quarks-wrong $here/wrong.c; then
     refuses "a barrier of no nodes" "a barrier of 0 nodes makes no sense" -n 2 "$work/quarks-wrong" nobody
     refuses "destroying a region that there is not" "there is no such region" -n 2 "$work/quarks-wrong" destroy
 fi
-runs_under hlrc "a Quarks program" "$work/quarks-calls" 2
+runs_under hardware "a Quarks program" "$work/quarks-calls" 2
+runs_under hlrc "a Quarks program that is rehearsed" --rehearse "$work/quarks-calls" 2
 [ "$failures" = 0 ]

@@ -32,5 +32,6 @@ if build tmk-wrong $here/wrong.c; then
         show
     fi
 fi
-runs_under hlrc "a TreadMarks program" "$work/tmk-calls"
+runs_under hardware "a TreadMarks program" "$work/tmk-calls"
+runs_under hlrc "a TreadMarks program that is rehearsed" --rehearse "$work/tmk-calls"
 [ "$failures" = 0 ]

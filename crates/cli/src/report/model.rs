@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::stats::SCHEMA;
+use comem_protocol::coherence::pages::PageEngine;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -317,6 +318,11 @@ impl Run {
     /// Whether any region of shared pages is under `msi`, where each node tells of its own part in false sharing.
     pub fn has_regions_under_msi(&self) -> bool {
         self.regions.iter().any(|region| region.engine == "msi")
+    }
+
+    /// Whether there is one copy of any region's pages, so that nobody notices accesses to them.
+    pub fn has_regions_of_one_copy(&self) -> bool {
+        self.regions.iter().filter_map(|region| region.engine.parse().ok()).any(PageEngine::has_one_copy)
     }
 
     /// Whether any node's checks missed.

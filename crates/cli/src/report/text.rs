@@ -2,6 +2,7 @@
 
 use super::model::{LINE_COUNTERS, MESSAGE_COUNTERS, Node, PAGE_COUNTERS, PARTS, Run, THREAD_PARTS, sum};
 use crate::table::{Table, bytes, grouped, one_line, seconds, shortened};
+use comem_protocol::coherence::pages::PageEngine;
 use std::collections::BTreeMap;
 
 /// Longer names of regions lose their middle.
@@ -35,7 +36,19 @@ pub fn single(run: &Run, rows: usize) -> String {
         text += &regions(run, rows);
         text += &false_sharing(run, rows);
     }
-    text
+    text + &unobserved(std::slice::from_ref(run))
+}
+
+/// What the tables do not show of memory of which there is one copy.
+fn unobserved(runs: &[Run]) -> String {
+    match runs.iter().any(Run::has_regions_of_one_copy) {
+        false => String::new(),
+        true => format!(
+            "\nUnder {} nobody notices how nodes use pages: comem run --rehearse shows what that would cost between \
+             hosts\n",
+            PageEngine::Hardware
+        ),
+    }
 }
 
 fn head(run: &Run) -> String {
@@ -248,7 +261,8 @@ pub fn side_by_side(runs: &[Run], rows: usize) -> String {
     }
     text += "\n";
     text += &table.text(0);
-    text + &regions_side_by_side(runs, rows)
+    text += &regions_side_by_side(runs, rows);
+    text + &unobserved(runs)
 }
 
 /// The regions' fetch times, a column for each run.
@@ -400,6 +414,20 @@ mod tests {
         }
         let none = single(&run, 20);
         assert!(none.contains("several nodes wrote in turn, at different bytes\n  none\n"), "{none}");
+    }
+
+    #[test]
+    fn under_hardware_one_sentence_says_that_nothing_is_noticed() {
+        let mut run = run("run");
+        assert!(!single(&run, 20).contains("nobody notices"));
+        run.regions[0].engine = "hardware".to_string();
+        let text = single(&run, 20);
+        assert!(
+            text.ends_with("between hosts\n") && text.matches("Under hardware nobody notices").count() == 1,
+            "{text}"
+        );
+        assert!(text.contains("comem run --rehearse"), "{text}");
+        assert!(side_by_side(&[run, Run::parse("other", &file()).unwrap()], 20).contains("nobody notices"));
     }
 
     #[test]

@@ -16,6 +16,8 @@ COLORS = ("#4c9f70", "#d1495b", "#edae49", "#3066be", "#8d6a9f", "#9a9a9a")
 COUNTS = ("pages_owned", "pages_fetched", "diff_bytes", "faults")
 #: Most arrays in a picture; those that cost most.
 ARRAYS_MAX = 12
+#: Above pictures with arrays of which all nodes map one copy.
+UNOBSERVED = "Under hardware nobody notices which node uses which pages: Cluster(rehearse=True) has a protocol"
 
 
 def arrays_of(stats: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
@@ -29,13 +31,13 @@ def arrays_of(stats: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``label``, ``bytes``, and by node ``pages_owned`` (which have their home there), ``pages_fetched``,
+        ``label``, ``bytes``, ``engine``, and by node ``pages_owned`` (which have their home there), ``pages_fetched``,
         ``diff_bytes`` (of changes sent to pages' homes elsewhere), ``faults``.
     """
     found: Dict[int, Dict[str, Any]] = {}
     for node, one in enumerate(stats):
         for region in one.get("regions", []):
-            new = {"label": region.get("label", ""), "bytes": region["bytes"]}
+            new = {"label": region.get("label", ""), "bytes": region["bytes"], "engine": region.get("engine", "")}
             new.update({count: [0] * len(stats) for count in COUNTS})
             about = found.setdefault(region["address"], new)
             for count in COUNTS:
@@ -81,6 +83,8 @@ def figure(stats: Sequence[Dict[str, Any]]) -> Any:
     _draw_table(wrote, arrays, [[n / 1024 for n in a["diff_bytes"]] for a in arrays], "KiB sent to owners")
     for axes in (fetched, wrote):
         axes.set_yticklabels([])
+    if any(a["engine"] == "hardware" for a in arrays):
+        out.suptitle(UNOBSERVED, fontsize="small")
     return out
 
 

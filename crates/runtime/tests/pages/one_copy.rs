@@ -22,6 +22,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "freed-one-after-the-other" => freed_one_after_the_other(comem),
         "one-copy-beside-hlrc" => beside_hlrc(comem),
         "one-copy-refused" => refused(comem),
+        "one-copy-instead-of-hlrc" => instead_of_hlrc(comem),
         _ => return false,
     }
     true
@@ -248,6 +249,55 @@ fn where_a_system_forbids_foreign_files_the_engine_is_refused_if_it_was_named() 
     let said = outcome.errors.concat() + &outcome.failures.values().cloned().collect::<String>();
     assert!(said.contains("the engine hardware has all nodes map one memory, and this node cannot"), "{said}");
     assert!(said.contains("and node 1 (host ") && said.contains(") cannot; take another engine"), "{said}");
+}
+
+/// Nobody names an engine.
+const UNNAMED: (&str, &str) = ("COMEM_ENGINE", "");
+
+#[test]
+fn nodes_of_one_host_have_one_memory_unless_something_asks_for_a_protocol() {
+    for (more, engine) in
+        [(&[][..], "hardware"), (&[("COMEM_CACHE", "1M")], "hlrc"), (&[("COMEM_BACKBONE", "udp")], "hlrc")]
+    {
+        let outcome = job("one-copy-of-all", 2, &[&[UNNAMED][..], more].concat());
+        assert!(outcome.stats.values().all(|stats| stats["page_engine"] == engine), "{more:?}: {outcome:#?}");
+    }
+}
+
+#[test]
+fn where_a_system_forbids_foreign_files_nodes_keep_copies_and_one_line_says_so() {
+    let settings = [UNNAMED, ("COMEM_BACKBONE", "shm"), ("COMEM_TEST_FORBID", "foreign-files")];
+    let outcome = start("one-copy-of-all", 2, &settings, &[]).finish();
+    all_well("one-copy-of-all", &outcome);
+    let said: Vec<&str> =
+        outcome.errors.iter().flat_map(|errors| errors.lines()).filter(|l| l.contains("comem: ")).collect();
+    assert!(said.len() == 1 && said[0].contains("the nodes cannot map one memory"), "{said:?}");
+    assert!(said[0].contains("pages are kept coherent by hlrc, which is slower"), "{said:?}");
+    assert!(outcome.stats.values().all(|stats| stats["page_engine"] == "hlrc"), "{outcome:#?}");
+}
+
+/// Locks are words there, which tell nothing.
+#[test]
+fn a_region_that_names_hlrc_gives_way_to_one_memory_that_nobody_asked_for_and_one_line_says_so() {
+    let outcome = job("one-copy-instead-of-hlrc", 2, &[UNNAMED]);
+    let said: Vec<&str> =
+        outcome.errors.iter().flat_map(|errors| errors.lines()).filter(|l| l.contains("comem: ")).collect();
+    assert!(said.len() == 1 && said[0].contains("names the engine hlrc is under hardware"), "{said:?}");
+    job("one-copy-beside-hlrc", 2, &[UNNAMED, TOKENS]);
+}
+
+/// A region that names `hlrc`.
+fn instead_of_hlrc(comem: &Comem) {
+    let options = RegionOptions { engine: Some(PageEngine::Hlrc), ..RegionOptions::default() };
+    let slice = pages_of(comem, 2, &options);
+    assert_eq!(comem.engine_of(slice.as_ptr().cast()).unwrap(), Some(PageEngine::Hardware));
+    comem.parallel(|t| {
+        (0..50).for_each(|_| t.locked(LockId(4), || slice.set(0, slice.get(0) + 1)));
+        t.barrier();
+        assert_eq!(slice.get(0), 50 * t.threads() as u64);
+        t.barrier();
+    });
+    give_back(comem, slice);
 }
 
 #[test]
