@@ -60,6 +60,8 @@ class Cluster:
         ``"localhost"`` is this host, where they are all without ``hosts``.
     engine, backbone, detector, cache, heap : str, optional
         As for ``comem run``.
+    rehearse : bool, optional
+        As for ``comem run``: on one host, what would run between hosts.
     mtu : int, optional
         As for ``comem run``: packets of at most so many bytes, on all nodes. Without it COMEM_MTU counts, for nodes on
         other hosts too.
@@ -90,10 +92,12 @@ class Cluster:
         cache: Optional[str] = None,
         heap: Optional[str] = None,
         mtu: Optional[int] = None,
+        rehearse: bool = False,
     ) -> None:
         global _open
         given = dict(engine=engine, backbone=backbone, detector=detector, cache=cache, heap=heap)
         given["mtu"] = os.environ.get("COMEM_MTU") if mtu is None else str(mtu)
+        given["rehearse"] = "on" if rehearse else None
         options = {"COMEM_" + name.upper(): str(value) for name, value in given.items() if value is not None}
         self._closed = True
         where = places(nodes, hosts)
