@@ -77,6 +77,9 @@ checksum() { grep -o 'checksum=[0-9a-f]*' "$1" | head -n 1; }
 # How many nodes say in the statistics that they authenticate; the job's own line does not count.
 authenticated() { sed -n '/^  "nodes": \[/,/^  \]/p' "$work/stats" | grep -c '"auth": true'; }
 
+# The engines of pages that the statistics name.
+page_engines() { grep -o '"page_engine": "[a-z]*"' "$work/stats" | grep -o '[a-z]*"$' | tr -d '"' | sort -u | xargs; }
+
 # is WHAT FOUND WANTED
 is() {
     [ "$2" = "$3" ]
@@ -100,9 +103,25 @@ daemons_run_sea() {
     remember_processes
     by_daemon -n 4 "${faults[@]}" --stats "$work/stats" -- "$sea" "${size[@]}"
     check_job "by daemons" $?
+    is "by daemons: pages have a protocol between hosts" "$(page_engines)" hlrc
     by_daemon -n 4 --auth off --stats "$work/stats" -- "$sea" "${size[@]}"
     is "with --auth off: ends well" $? 0
     is "with --auth off: no node authenticates" "$(authenticated)" 0
+}
+
+# The launcher does not know what its nodes find there.
+all_nodes_on_one_other_host() {
+    local there=(run --launch daemon --key-file "$work/key" --hosts 10.77.0.2:2 --stats "$work/stats")
+    remember_processes
+    on birch ip link set lo up
+    from_first "${there[@]}" -- "$sea" "${size[@]}"
+    is "on one other host: ends well" $? 0
+    is "on one other host: all nodes map one memory" "$(page_engines)" hardware
+    from_first "${there[@]}" --rehearse -- "$sea" "${size[@]}"
+    is "a rehearsal on one other host: ends well" $? 0
+    is "a rehearsal on one other host: pages have a protocol" "$(page_engines)" hlrc
+    on birch ip link set lo down
+    check_nothing_left "on one other host"
 }
 
 # As through a VPN: the first host's kernel knows that the way to the second takes less than the interface.
@@ -444,6 +463,7 @@ expected=$(checksum <("$workloads/sea-seq" "${size[@]}"))
 set_up_hosts
 start_daemons
 daemons_run_sea
+all_nodes_on_one_other_host
 a_way_takes_short_packets
 a_tunnel_drops_long_packets
 two_hosts_are_parted

@@ -110,13 +110,16 @@ refuses() {
     fi
 }
 
-# runs_under ENGINE WHAT OPTION… PROGRAM: by the report of the run.
+# runs_under ENGINE WHAT OPTION… PROGRAM: by the report of the run. Under `hardware` nothing was noticed or fetched.
 runs_under() {
-    local engine=$1 what=$2
+    local engine=$1 what=$2 counters="read_faults|write_faults|signals|page_requests|diffs_sent|write_notices"
     shift 2
     run -n 2 --stats "$work/stats.json" "$@"
     printed=$("$bin/comem" report "$work/stats.json" 2>&1)
-    if [ "$ended" = 0 ] && grep -q "pages $engine" <<<"$printed"; then
+    if [ "$engine" = hardware ] && grep -qE "\"($counters)\": [1-9]" "$work/stats.json"; then
+        failed "$what has faults, requests or diffs under hardware"
+        show
+    elif [ "$ended" = 0 ] && grep -q "pages $engine" <<<"$printed"; then
         passed "$what runs under $engine"
     else
         failed "$what does not run under $engine (status $ended)"

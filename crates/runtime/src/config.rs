@@ -680,6 +680,7 @@ mod tests {
         let asks = |pairs: &[(&str, &str)]| read(pairs).unwrap().circumstances().network;
         assert_eq!(asks(&[("COMEM_FAULTS", ""), ("COMEM_AUTH", "off"), ("COMEM_PORTS", "")]), None);
         for (name, value) in [
+            ("COMEM_REHEARSE", "on"),
             ("COMEM_FAULTS", "delay=25us"),
             ("COMEM_IFACE", "lo"),
             ("COMEM_PORTS", "9000-9100"),
@@ -706,6 +707,7 @@ mod tests {
         for (name, value) in [
             ("COMEM_ENGINE", "hlrc"),
             ("COMEM_ENGINE", "owner"),
+            ("COMEM_REHEARSE", "on"),
             ("COMEM_DETECTOR", "mprotect"),
             ("COMEM_CACHE", "1M"),
             ("COMEM_UNIT_PAGES", "2"),
@@ -722,6 +724,20 @@ mod tests {
             PageEngine::Hlrc
         );
         assert_eq!(read(&[]).unwrap().chosen_engine().0, PageEngine::Hlrc, "a job of one node");
+    }
+
+    #[test]
+    fn a_rehearsal_has_packets_as_on_a_network_and_a_protocol() {
+        let rehearsed = |pairs: &[(&str, &str)]| {
+            let here = [("COMEM_NODES", "2"), ("COMEM_REHEARSE", "on")];
+            read(&[&here[..], pairs].concat()).unwrap()
+        };
+        assert_eq!(rehearsed(&[]).mtu, Some(REHEARSED_MTU));
+        assert_eq!(rehearsed(&[("COMEM_MTU", "1400")]).mtu, Some(1400));
+        assert_eq!(rehearsed(&[("COMEM_HOST_NODES", "1")]).mtu, None, "no rehearsal between hosts");
+        assert!(rehearsed(&[]).settle_engine().is_ok());
+        let refused = rehearsed(&[("COMEM_ENGINE", "hardware")]).settle_engine().unwrap_err().to_string();
+        assert!(refused.contains("COMEM_REHEARSE") && refused.contains("no engine hardware"), "{refused}");
     }
 
     #[test]

@@ -78,6 +78,8 @@ if command -v "${CXX:-c++}" >/dev/null &&
     run -n 2 -t 2 "$work/calls-cxx" 2 2 "a word" ""
     [ "$ended" = 0 ] && passed "the same in C++" || { failed "the same in C++ (status $ended)" && show; }
 fi
+runs_under hardware "a Brazos program" "$work/calls" 2 1 "a word" ""
+runs_under hlrc "a Brazos program that is rehearsed" --rehearse "$work/calls" 2 1 "a word" ""
 if command -v m4 >/dev/null; then
     macros=$("$bin/comem" config --parmacs)
     for name in calls other; do m4 "$macros" $here/$name.c >"$work/$name-m4.c"; done

@@ -108,6 +108,17 @@ for flags in "-n 1 -t 2" "-n 2 --engine hlrc" "-n 3 -t 2 --engine scope" "-n 4 -
     fi
 done
 
+# On one host no protocol is needed.
+for choice in hardware: hlrc:--rehearse; do
+    if run "-n 2 ${choice#*:} --stats $work/stats.json" "$work/heat" && [ "$printed" = "$expected" ] &&
+        "$bin/comem" report "$work/stats.json" | grep -q "pages ${choice%%:*}"; then
+        verdict ok "a program in Fortran runs under ${choice%%:*}, -n 2 ${choice#*:}"
+    else
+        show "$printed"
+        verdict FAILED "a program in Fortran runs under ${choice%%:*}, -n 2 ${choice#*:}"
+    fi
+done
+
 # ---- errors ------------------------------------------------------------------------------------------------------
 
 # ends WHAT STATUS ARGUMENT PATTERN…: the program ends with the status and prints a line for each pattern.

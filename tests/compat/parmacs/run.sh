@@ -94,6 +94,17 @@ done
 [ $failures = $before ] &&
     echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under each engine of pages"
 
+# On one host no protocol is needed.
+before=$failures
+for choice in hardware: hlrc:--rehearse; do
+    engine=${choice%%:*}
+    # shellcheck disable=SC2086 # an option, or none
+    expect "macros with ${choice#*:}" "macros: ok" "$bin/comem" run --no-prefix -n 2 ${choice#*:} \
+        --stats "$out/stats.json" -- "$out/macros" -p2
+    "$bin/comem" report "$out/stats.json" | grep -q "pages $engine" || failed "macros do not run under $engine"
+done
+[ $failures = $before ] && echo "ok: a PARMACS program has one memory on one host, and a protocol where it rehearses"
+
 # SPLASH-4's macros, and a main that only creates: as many workers as slots.
 before=$failures
 for name in atomics creator; do

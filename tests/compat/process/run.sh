@@ -270,4 +270,20 @@ if [ -z "$only" ] || [ "$only" = wrong ]; then
         verdict FAILED "$fine"
 fi
 
+# by_default WHAT WORDS FLAGS…: where no engine is named, all nodes of this host map one memory.
+by_default() {
+    local COMEM_ENGINE=
+    wrong "$1" "${@:2}"
+}
+by_default nested 2 'CREATE was called by the worker in slot 1; only main\(\) may' -n 2
+by_default counter 2 'GETSUB was given a counter at 0x[0-9a-f]+, which each node has for itself' -n 2
+by_default counter 0 '^10 subscripts' -n 2 --globals share
+by_default "own variable" 2 'FETCH_ADD was given a variable at 0x[0-9a-f]+, which each node has for itself' -n 2
+by_default "both meet" 2 "BARRIER was used by main while a worker has main's slot.*one thread more \(-t\)" -n 2
+by_default fork 0 'made by fork touched shared memory' -n 2
+by_default "worker's child" 0 "the second child's status is right" -n 2
+by_default pointers 0 'shared memory at 0x[0-9a-f]+ \(.*\+24\) points into the private heap.*allocate it with G_MALLOC' \
+    -n 2 --check-pointers
+by_default spin 0 '^ended$' -n 2
+
 exit $status

@@ -112,6 +112,17 @@ pub fn build(compiler: &str, standard: &str, source: &str) -> PathBuf {
     out
 }
 
+/// Compiles an example as a user would, and links it with the library.
+pub fn build_example(compiler: &str, standard: &str, source: &str) -> PathBuf {
+    let out = scratch().join(format!("example-{}-{}", source.replace('.', "-"), std::process::id()));
+    let library = library();
+    let mut command = Command::new(compiler);
+    command.arg(format!("-std={standard}")).args(["-O2", "-pthread", "-I"]).arg(root().join("include"));
+    command.arg("-o").arg(&out).arg(root().join("examples").join(source)).arg(library.join("libcomem.so"));
+    run(command.arg(format!("-Wl,-rpath,{}", library.display())));
+    out
+}
+
 /// A node alone, with so many threads, and none of the caller's own settings. One that hangs is ended, and so fails.
 pub fn node(program: &Path, threads: usize) -> Command {
     let mut command = Command::new("timeout");

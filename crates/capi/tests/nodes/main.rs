@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod one_host;
 mod plain;
 mod successive;
 
@@ -739,6 +740,7 @@ fn what_is_right_under_hardware_alone_is_found_by_a_rehearsal_and_by_a_compariso
     };
     let run = |flags: &[&str]| comem(&[&["run", "--no-prefix", "-n", "2"], flags].concat());
     assert_eq!(run(&["--engine", "hardware"]).1, "found 42\n");
+    assert_eq!(run(&[]).1, "found 42\n", "nobody asks for a protocol");
     assert_eq!(run(&["--rehearse"]).1, "found 0\n");
     assert_eq!(run(&["--rehearse", "--engine", "msi"]).1, "found 42\n", "msi needs no barrier for that");
     let (status, table, said) = comem(&["compare", "-n", "2", "--repeat", "1", "--engines", "hlrc,hardware"]);
@@ -753,4 +755,6 @@ fn what_is_right_under_hardware_alone_is_found_by_a_rehearsal_and_by_a_compariso
     );
     let (_, shown, _) = run(&["--engine", "hardware", "--dry-run"]);
     assert!(shown.contains("pages      hardware (as it was named)"), "{shown}");
+    let (_, shown, _) = run(&["--dry-run"]);
+    assert!(shown.contains("pages      hardware (all nodes are on one host and map one memory)"), "{shown}");
 }

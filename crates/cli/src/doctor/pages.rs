@@ -75,8 +75,10 @@ impl PageReport {
             lines.push(("  bound", text));
         }
         let one_copy = match &self.one_copy {
-            Ok(()) => "works: jobs on this host alone may have --engine hardware, which keeps no copies".to_string(),
-            Err(why) => format!("no: {why}; --engine hardware cannot be had"),
+            Ok(()) => {
+                "works: jobs on this host alone have it unless they ask for a protocol (--engine hardware)".to_string()
+            }
+            Err(why) => format!("no: {why}; jobs on this host alone have a protocol, which is slower"),
         };
         lines.push(("one memory", one_copy));
         lines.push(("  rehearse", "with `comem run --rehearse` before a program leaves its first host".to_string()));
@@ -139,6 +141,6 @@ mod tests {
         assert!(text.contains("one memory: works") && text.contains("comem run --rehearse"), "{text}");
         let refused = PageReport { one_copy: Err("Permission denied".to_string()), ..here };
         let text = refused.lines(65530).into_iter().map(|(_, value)| value).collect::<String>();
-        assert!(text.contains("no: Permission denied; --engine hardware cannot be had"), "{text}");
+        assert!(text.contains("no: Permission denied; jobs on this host alone have a protocol"), "{text}");
     }
 }

@@ -255,6 +255,11 @@ fn numbers_reach_all_nodes_and_nonsense_is_refused() {
 
 /// What a job that was told this takes, in the words of a dry run, and what it says on standard error.
 fn backbone_taken(shell: &str, variables: &[(&str, &str)]) -> (String, String) {
+    taken("backbone", shell, variables)
+}
+
+/// As [`backbone_taken`], of the line that begins with this word.
+fn taken(what: &str, shell: &str, variables: &[(&str, &str)]) -> (String, String) {
     let scratch = Scratch::new();
     let mut command = Command::new("sh");
     let own = scratch.comem();
@@ -266,7 +271,8 @@ fn backbone_taken(shell: &str, variables: &[(&str, &str)]) -> (String, String) {
     }
     command.envs(variables.iter().copied());
     let output = finish(command.args(["-c", shell, "sh"]).arg(own.get_program()).current_dir(&scratch.0));
-    let line = |text: &str| text.lines().find_map(|l| l.strip_prefix("backbone ").map(str::trim).map(str::to_string));
+    let words = |line: &str| line.strip_prefix(what)?.strip_prefix(' ').map(|rest| rest.trim().to_string());
+    let line = |text: &str| text.lines().find_map(words);
     (line(&out(&output)).unwrap_or_else(|| out(&output)), err(&output))
 }
 
@@ -291,6 +297,71 @@ fn the_nodes_of_one_host_share_memory_unless_a_network_is_asked_for() {
     }
     assert_eq!(taken("--hosts localhost:2,b:1", &[]), "udp (nodes may be on several hosts)");
     assert_eq!(taken("--hosts b:3", &[]), "auto (found out on host b)");
+}
+
+#[test]
+fn the_nodes_of_one_host_map_one_memory_unless_a_protocol_is_asked_for() {
+    let pages = |flags: &str, variables: &[_]| {
+        taken("pages", &format!("\"$1\" run -n 3 {flags} --dry-run -- /bin/true"), variables).0
+    };
+    let one_memory = "hardware (all nodes are on one host and map one memory)";
+    for flags in ["", "--backbone shm", "--hosts localhost:3", "--locks tokens", "--heap 1G", "--globals share", "-t 2"]
+    {
+        assert_eq!(pages(flags, &[]), one_memory, "{flags}");
+    }
+    assert_eq!(pages("", &[("COMEM_ENGINE", ""), ("COMEM_REHEARSE", "off")]), one_memory);
+    for engine in ["hlrc", "scope", "lrc", "msi", "hardware"] {
+        let named = format!("{engine} (as it was named)");
+        assert_eq!(pages(&format!("--engine {engine}"), &[]), named);
+        assert_eq!(pages("", &[("COMEM_ENGINE", engine)]), named);
+    }
+    assert_eq!(pages("--engine owner", &[]), "hlrc (as it was named)");
+    for (flags, asks) in [
+        ("--rehearse", "--rehearse"),
+        ("--detector mprotect", "--detector"),
+        ("--cache 64M", "--cache"),
+        ("--unit-pages 2", "--unit-pages"),
+        ("--write-detection off", "--write-detection"),
+        ("--migration off", "--migration"),
+        ("--prefetch off", "--prefetch"),
+        ("--tuning pages.push=off", "--tuning"),
+    ] {
+        assert_eq!(pages(flags, &[]), format!("hlrc ({asks} asks for a protocol)"));
+    }
+    assert_eq!(pages("", &[("COMEM_REHEARSE", "yes")]), "hlrc (--rehearse asks for a protocol)");
+    for flags in ["--backbone udp", "--faults drop=1%", "--iface lo", "--ports 9000-9100", "--mtu 1500"] {
+        assert_eq!(pages(flags, &[]), "hlrc (the backbone is a network)", "{flags}");
+    }
+    assert_eq!(pages("--hosts localhost:2,b:1", &[]), "hlrc (nodes may be on several hosts)");
+    assert_eq!(pages("--hosts b:3", &[]), "auto (found out on host b)");
+    assert_eq!(pages("--rehearse --hosts b:3", &[]), "hlrc (--rehearse asks for a protocol)");
+    let alone = taken("pages", "\"$1\" run -n 1 --dry-run -- /bin/true", &[]).0;
+    assert!(!alone.contains("asks for") && !alone.contains("hardware"), "nothing is to be chosen: {alone}");
+}
+
+#[test]
+fn a_rehearsal_chooses_on_one_host_what_two_hosts_would_have() {
+    let scratch = Scratch::new();
+    let shown = |flags: &[&str]| {
+        let text = out(&scratch.run(&[flags, &["-n", "2", "--dry-run", "true"]].concat()));
+        let first = |what: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(what)).expect("it is shown");
+            line.split_whitespace().next().expect("a name").to_string()
+        };
+        (first("backbone"), first("pages"), text.contains("COMEM_REHEARSE=on"))
+    };
+    let (between, rehearsed) = (shown(&["--hosts", "localhost,b"]), shown(&["--rehearse"]));
+    assert_eq!((between.0.as_str(), between.1.as_str()), ("udp", "hlrc"));
+    assert_eq!(between, (rehearsed.0, rehearsed.1, !rehearsed.2));
+    let show = "echo $COMEM_REHEARSE $COMEM_BACKBONE $COMEM_MTU";
+    let output = scratch.run(&["-n", "2", "--rehearse", "--stats", "s.json", "--no-prefix", "sh", "-c", show]);
+    assert_eq!(out(&output), "on udp 1500\n".repeat(2), "{}", err(&output));
+    let stats = super::common::json(&scratch.path("s.json"));
+    assert_eq!((&stats["rehearse"], &stats["page_engine"]), (&true.into(), &"hlrc".into()));
+    let output = scratch.run(&["-n", "2", "--stats", "s.json", "true"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let stats = super::common::json(&scratch.path("s.json"));
+    assert_eq!((&stats["rehearse"], &stats["page_engine"]), (&serde_json::Value::Null, &"hardware".into()));
 }
 
 #[test]
