@@ -35,17 +35,17 @@ move_pages() {
 }
 
 run_kernels() {
-    local until=$1 jobs=0 kernel way nodes backbone size command printed ended
+    local until=$1 jobs=0 kernel way nodes backbone engine size command printed ended
     while [ "$SECONDS" -lt "$until" ]; do
         for kernel in radix is sor lu fft water; do
-            for way in "8 shm" "2 shm" "4 udp" "8 udp"; do
+            for way in "8 shm hlrc" "2 shm hlrc" "4 udp hlrc" "8 udp hlrc" "8 shm hardware"; do
                 [ "$SECONDS" -lt "$until" ] || break 3
-                read -r nodes backbone <<<"$way"
+                read -r nodes backbone engine <<<"$way"
                 size=tiny
                 # Most of the start-ups that fell together badly so far did so here.
                 [ "$kernel $nodes" = "radix 8" ] && size=hlrc
-                command=("$bin/comem" run --no-prefix -n "$nodes" --backbone "$backbone" -- "$programs/$kernel" \
-                    --preset "$size")
+                command=("$bin/comem" run --no-prefix -n "$nodes" --backbone "$backbone" --engine "$engine" -- \
+                    "$programs/$kernel" --preset "$size")
                 ended=0
                 printed=$(timeout --kill-after=10 60 "${command[@]}" 2>&1) || ended=$?
                 if [ "$ended" != 0 ] || [[ $printed != *" ok" ]]; then
