@@ -331,10 +331,11 @@ COMEM_API int comem_write_end(comem_array array, uint64_t low, uint64_t high);
 
 /* Memory for ordinary loads and stores, at the same address on every node: keep pointers in it to what else is in it.
  *
- * Where all nodes are on one host they map one memory (`hardware`), unless another engine is asked for:
+ * Where all nodes are on one host they map one memory (`hardware`), unless something asks for another engine:
  * docs/memory-model.md. Under the engine `hlrc` (the default between hosts) and `scope` a thread sees what others wrote
- * once it has synchronised with them: what happened before a release is seen after the acquire (of any kind under hlrc, of the same lock or at a barrier
- * under scope). Programs that race, or use atomics, need `msi`. One program may have regions under each of the three.
+ * once it has synchronised with them: what happened before a release is seen after the acquire (of any kind under hlrc,
+ * of the same lock or at a barrier under scope). Programs that race, or use atomics, need `msi`. One program may have
+ * regions under each of the three.
  * The memory is zero at first. */
 typedef struct comem_region_options {
     const char *engine;  /* "hlrc", "scope", "lrc", "multicast", "msi", "hardware", "direct"; NULL: the job's */
