@@ -32,6 +32,15 @@ fn every_wrapped_call_takes_shared_memory() {
     }
 }
 
+/// No engine is named: all nodes map one memory, and the kernel finds it there, with the wrapper and without.
+#[test]
+fn on_one_host_they_take_shared_memory_as_it_is() {
+    for wrap in ["on", "off"] {
+        let options = ["-n", "2", "--wrap", wrap];
+        assert_eq!(common::job(&options, program(), &[]), "ok\n", "{options:?}");
+    }
+}
+
 #[test]
 fn so_do_the_calls_of_a_fortified_program() {
     let program = common::c_program("system_calls.c", &["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]);

@@ -95,15 +95,15 @@ fn a_rehearsal_notices_and_sends_what_two_hosts_would() {
 
 #[test]
 fn on_one_host_mistakes_are_told_as_elsewhere() {
-    for (what, status, sentence) in [
-        ("wild", 139, ""),
-        ("cut", 139, "looks like the lower half of shared address 0x"),
-        ("null", 139, "a null pointer was followed; each node has variables of its own"),
-        ("unmap", 139, "the program has unmapped shared memory of field"),
+    for (what, sentence) in [
+        ("wild", "(SIGSEGV)"),
+        ("cut", "looks like the lower half of shared address 0x"),
+        ("null", "a null pointer was followed; each node has variables of its own"),
+        ("unmap", "the program has unmapped shared memory of field"),
     ] {
         let output = unasked().args(["run", "-n", "2"]).arg(odd()).arg(what).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(status) && said.contains(sentence), "{what}: {output:?}");
+        assert!(!output.status.success() && said.contains(sentence), "{what}: {output:?}");
     }
     let program = common::build("cc", "c11", "atomics_wrong.c");
     for (which, sentence) in [("1", "which is in no allocation of the shared heap"), ("3", "was declared read-only")] {
