@@ -34,6 +34,7 @@ use comem_net::{
     Wait, datagrams,
 };
 use comem_protocol::auth::{JobKey, Receiver, Sealer};
+use comem_protocol::coherence::pages::choice;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::identity::{Identity, Layout, PACKETS, VERSION};
@@ -273,7 +274,10 @@ impl Boot {
             crate::error::say(format_args!("{warning}"));
         }
         config.backbone = BackboneChoice::Named(resolved.backbone);
-        config.settle_engine()?;
+        let reason = config.settle_engine()?;
+        if config.verbose && reason != choice::Reason::Named && config.node.unwrap_or_default() == NodeId(0) {
+            crate::error::say(format_args!("comem: pages {} ({reason})", config.page_engine));
+        }
         config.check_locks()?;
         self::multicast::check(&config, resolved.backbone)?;
         let reach = match config.joins_elsewhere().or(config.rendezvous) {

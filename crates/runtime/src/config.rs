@@ -428,11 +428,12 @@ impl Config {
         }
     }
 
-    /// Takes the engine of pages that fits, where nobody has named one; call it when the backbone is certain.
+    /// Takes the engine of pages that fits, where nobody has named one, and says why; call it when the backbone is
+    /// certain.
     ///
     /// # Errors
     /// The engine that was named cannot keep pages of nodes on several hosts.
-    pub(crate) fn settle_engine(&mut self) -> Result<(), Error> {
+    pub(crate) fn settle_engine(&mut self) -> Result<choice::Reason, Error> {
         let (engine, reason) = self.chosen_engine();
         if self.rehearse && engine.has_one_copy() && self.nodes > 1 {
             return Err(Error::Start(format!(
@@ -451,7 +452,7 @@ impl Config {
             self.heap &= QUARTERS;
         }
         self.page_engine = engine;
-        Ok(())
+        Ok(reason)
     }
 
     /// The address of node zero, where this one is to join it on another host.

@@ -259,8 +259,9 @@ fn nodes_of_one_host_have_one_memory_unless_something_asks_for_a_protocol() {
     for (more, engine) in
         [(&[][..], "hardware"), (&[("COMEM_CACHE", "1M")], "hlrc"), (&[("COMEM_BACKBONE", "udp")], "hlrc")]
     {
-        let outcome = job("one-copy-of-all", 2, &[&[UNNAMED][..], more].concat());
+        let outcome = job("one-copy-of-all", 2, &[&[UNNAMED, ("COMEM_VERBOSE", "on")][..], more].concat());
         assert!(outcome.stats.values().all(|stats| stats["page_engine"] == engine), "{more:?}: {outcome:#?}");
+        assert!(outcome.errors[0].contains(&format!("comem: pages {engine} (")), "{more:?}: {outcome:#?}");
     }
 }
 
