@@ -115,8 +115,8 @@ impl ProgLock {
     }
 
     /// Removes what earlier jobs left: locks of launchers that were killed, which nobody holds, their jobs' entries,
-    /// copies of programs, the files of meetings, links to libraries that are gone, and statistics that a comparison did
-    /// not come to read.
+    /// copies of programs, the files of meetings, links to libraries that are gone, and statistics that a comparison
+    /// did not come to read.
     pub fn sweep() {
         let Ok(directory) = directory() else { return };
         meeting::sweep_host(&directory);

@@ -15,6 +15,7 @@ use crate::failure::{Failure, Outcome};
 use crate::plan::Plan;
 use crate::rundir;
 use crate::sys::{self, process};
+use comem_protocol::coherence::pages::PageEngine;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -106,7 +107,7 @@ pub fn describe(plan: &Plan, name: Option<&str>, threads: usize, command: &[std:
         directory: plan.cwd.to_string_lossy().into_owned(),
         hosts: plan.job.hosts.clone(),
         threads,
-        engine: plan.page_engine.name().to_string(),
+        engine: plan.page_engine.map_or("auto", PageEngine::name).to_string(),
     }
 }
 

@@ -22,7 +22,7 @@ pub struct JobInfo {
     pub hosts: Vec<String>,
     /// Application threads in each node.
     pub threads: usize,
-    /// The engine of shared pages.
+    /// The engine of shared pages; `auto` where only another host knows it.
     pub engine: String,
 }
 

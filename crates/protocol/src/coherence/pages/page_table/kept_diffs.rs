@@ -400,8 +400,8 @@ impl PageTable {
     }
 
     /// Appends this node's copy of a unit of which it is the manager, as what it wrote was released. All its intervals
-    /// up to `closed` are in. Where managers move, a request to which nobody waits for the answer any more may come to a
-    /// node that was the manager before. Any copy serves it. Without one zeros do, as long as nothing has been collected.
+    /// up to `closed` are in. Where managers move, a request to which nobody waits for the answer any more may come to
+    /// a node that was the manager before. Any copy serves it. Without one zeros do, as long as nothing was collected.
     ///
     /// # Errors
     /// When no correct node would ask so.
