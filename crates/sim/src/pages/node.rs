@@ -117,6 +117,8 @@ pub struct Pages {
     barrier_stamp: Stamp,
     /// What is to be asked for before the barrier that has opened is left.
     to_complete: Vec<(NodeId, Ask)>,
+    /// The units of which it was asked for.
+    completing: Vec<PageNo>,
     /// Where nodes reach each other's memory.
     queues: Option<Queues>,
     /// When tokens of locks are given away.
@@ -182,6 +184,7 @@ impl Pages {
             closed_stamp: 0,
             barrier_stamp: 0,
             to_complete: Vec::new(),
+            completing: Vec::new(),
             queues: layout.takes.then(|| open.queues.clone()),
             schedule: LockSchedule::new(layout.tuning.locks),
             now: Time(0),
@@ -379,7 +382,13 @@ impl Pages {
     /// Asks for what the collection under way demands; gives the number of requests.
     pub(super) fn complete_copies(&mut self, out: &mut Outbox) -> usize {
         let asks = std::mem::take(&mut self.to_complete);
+        self.completing = asks.iter().map(|(_, ask)| ask.page).collect();
         kept_diffs::serve::send_asks(&asks, self.intervals.epoch(), out)
+    }
+
+    /// Whether all of that has come. An answer may be one to an earlier request, for which nobody waits any more.
+    pub(super) fn has_completed(&self) -> bool {
+        !self.completing.iter().any(|page| self.is_fetching(*page))
     }
 
     /// An answer about diffs that stay with their writers comes that came before.

@@ -512,7 +512,7 @@ impl Node {
                 let next = self.pages.with_intervals(|pages, intervals| opening.next(pages, intervals));
                 self.goes_to(t, Phase::Opening(epoch, next))
             }
-            Phase::Complete if self.threads[t].outstanding > 0 => Turn::Sleeps,
+            Phase::Complete if self.threads[t].outstanding > 0 || !self.pages.has_completed() => Turn::Sleeps,
             Phase::Complete => self.is_complete(t, out),
             Phase::Home if home_is_fresh(&mut self.pages) => {
                 let (me, barrier) = (self.number(t), self.threads[t].barriers);
