@@ -243,7 +243,7 @@ fn configurations_that_cannot_work_are_refused() {
         (|c| c.identity.nodes = 1025, "1 to 1024"),
         (|c| c.identity.threads = 0, "0 threads"),
         (|c| c.ports = vec![1], "1 ports for 2 threads"),
-        (|c| c.ports = vec![1; 5], "5 ports for 2 threads"),
+        (|c| c.ports = vec![1; 6], "6 ports for 2 threads"),
         (|c| c.arguments = vec!["x".repeat(2000)], "put them into a file"),
         (|c| c.mode = Mode::Launched { node: NodeId(4), zero: None }, "node 4 in a job of 4"),
     ];
