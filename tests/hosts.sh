@@ -113,14 +113,12 @@ daemons_run_sea() {
 all_nodes_on_one_other_host() {
     local there=(run --launch daemon --key-file "$work/key" --hosts 10.77.0.2:2 --stats "$work/stats")
     remember_processes
-    on birch ip link set lo up
     from_first "${there[@]}" -- "$sea" "${size[@]}"
     is "on one other host: ends well" $? 0
     is "on one other host: all nodes map one memory" "$(page_engines)" hardware
     from_first "${there[@]}" --rehearse -- "$sea" "${size[@]}"
     is "a rehearsal on one other host: ends well" $? 0
     is "a rehearsal on one other host: pages have a protocol" "$(page_engines)" hlrc
-    on birch ip link set lo down
     check_nothing_left "on one other host"
 }
 
