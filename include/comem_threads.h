@@ -185,10 +185,7 @@ static inline int comem_start_args(int *argc, char **argv) {
     (void)argv;
     return comem_start();
 }
-static inline int comem_unique_id(comem_id *id) {
-    memset(id, 0, sizeof *id);
-    return COMEM_OK;
-}
+static inline int comem_unique_id(comem_id *id) { return memset(id, 0, sizeof *id), COMEM_OK; }
 static inline int comem_start_attr(const comem_attr *attr) {
     if (attr && attr->processes > 1) {
         comem_sentence_ = "comem: a program of plain threads is one process; build it without COMEM_PTHREADS";
