@@ -473,10 +473,17 @@ pub struct AskArgs {
     /// The daemon's host
     #[arg(long, env = "COMEM_HOST", value_name = "H")]
     pub host: Option<String>,
-    /// The shared key [default: ~/.config/comem/key]
+    #[command(flatten)]
+    pub way: DaemonWay,
+}
+
+/// How daemons are reached.
+#[derive(Args, Debug)]
+pub struct DaemonWay {
+    /// The key shared with daemons [default: ~/.config/comem/key]
     #[arg(long, env = "COMEM_KEY_FILE", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// The daemon's UDP port
+    /// The daemons' UDP port
     #[arg(long, env = "COMEM_DAEMON_PORT", value_name = "P", default_value_t = crate::daemon::wire::PORT)]
     pub port: u16,
     /// The network to use

@@ -186,8 +186,8 @@ fn serve(args: &ServeArgs) -> Outcome<i32> {
 /// The daemons to ask, by name and address.
 fn daemons(ask: &AskArgs, caller: &Caller<'_>) -> Outcome<Vec<(String, SocketAddr)>> {
     match &ask.host {
-        Some(host) => Ok(vec![(host.clone(), client::resolve(host, ask.port)?)]),
-        None => Ok(caller.find(ask.port)?.into_iter().map(|addr| (addr.ip().to_string(), addr)).collect()),
+        Some(host) => Ok(vec![(host.clone(), client::resolve(host, ask.way.port)?)]),
+        None => Ok(caller.find(ask.way.port)?.into_iter().map(|addr| (addr.ip().to_string(), addr)).collect()),
     }
 }
 
@@ -196,11 +196,11 @@ type OfHost<T> = (String, T);
 
 /// What daemons have started; and the hosts that were asked.
 fn started_by_daemons(ask: &AskArgs) -> Outcome<(Vec<OfHost<JobLine>>, Vec<String>)> {
-    let key = key::named_or_default(ask.key_file.as_deref())?;
-    let caller = Caller::new(&key, ask.iface.as_deref(), None);
+    let key = key::named_or_default(ask.way.key_file.as_deref())?;
+    let caller = Caller::new(&key, ask.way.iface.as_deref(), None);
     let asked = daemons(ask, &caller)?;
     if asked.is_empty() {
-        return Err(client::nobody_answers(ask.port, "with --host"));
+        return Err(client::nobody_answers(ask.way.port, "with --host"));
     }
     let mut started = Vec::new();
     for (name, address) in &asked {
@@ -229,8 +229,8 @@ fn kill(id: u64, ask: &AskArgs) -> Outcome<i32> {
     let Some(host) = &ask.host else {
         return Err(Failure::usage("job numbers belong to one daemon", "name its host with --host"));
     };
-    let key = key::named_or_default(ask.key_file.as_deref())?;
-    let caller = Caller::new(&key, ask.iface.as_deref(), None);
-    caller.kill(host, client::resolve(host, ask.port)?, id)?;
+    let key = key::named_or_default(ask.way.key_file.as_deref())?;
+    let caller = Caller::new(&key, ask.way.iface.as_deref(), None);
+    caller.kill(host, client::resolve(host, ask.way.port)?, id)?;
     show(&format!("comem: host {host} ends job {id}\n")).map(|()| 0)
 }

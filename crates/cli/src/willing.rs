@@ -18,17 +18,17 @@ type Asked = (String, Outcome<HostState>);
 /// # Errors
 /// No daemon answers, or one of those that the user named does not. What others say is shown all the same.
 pub fn main(args: &HostsArgs) -> Outcome<i32> {
-    let key = key::named_or_default(args.key_file.as_deref())?;
-    let caller = Caller::new(&key, args.iface.as_deref(), None);
+    let key = key::named_or_default(args.way.key_file.as_deref())?;
+    let caller = Caller::new(&key, args.way.iface.as_deref(), None);
     let hosts: Vec<(String, Outcome<SocketAddr>)> = match args.hosts.is_empty() {
         true => {
-            let found = caller.find(args.port)?.into_iter();
+            let found = caller.find(args.way.port)?.into_iter();
             found.map(|address| (address.ip().to_string(), Ok(address))).collect()
         }
-        false => args.hosts.iter().map(|name| (name.clone(), client::resolve(name, args.port))).collect(),
+        false => args.hosts.iter().map(|name| (name.clone(), client::resolve(name, args.way.port))).collect(),
     };
     if hosts.is_empty() {
-        return Err(client::nobody_answers(args.port, "as an argument"));
+        return Err(client::nobody_answers(args.way.port, "as an argument"));
     }
     let asked = ask_all(hosts, &caller);
     show(&if args.json { as_json(&asked) } else { as_table(&asked) })?;

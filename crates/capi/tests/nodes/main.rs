@@ -590,8 +590,12 @@ fn who_waits_for_long_hears_for_what_and_why_that_may_be() {
 /// Sooner than a node would say so by itself, and late enough for one that came to wait late.
 #[test]
 fn a_job_that_is_stopped_says_where_its_threads_have_waited_for_long() {
+    says_where_it_has_waited(comem());
+}
+
+/// By this command, with which a job is stopped after 8 seconds.
+fn says_where_it_has_waited(mut command: Command) {
     let program = common::build("cc", "gnu99", "waits.c");
-    let mut command = comem();
     command.args(["run", "--no-prefix", "--timeout", "8s", "-n", "2"]);
     let output = command.arg(program).arg("lock").output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -116,15 +116,7 @@ fn on_one_host_mistakes_are_told_as_elsewhere() {
 /// Locks are words there, and whoever waits for one is told all the same.
 #[test]
 fn who_waits_for_long_on_one_host_hears_for_what() {
-    let program = common::build("cc", "gnu99", "waits.c");
-    let mut command = unasked();
-    command.args(["run", "--no-prefix", "--timeout", "8s", "-n", "2"]);
-    let output = command.arg(program).arg("lock").output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(124), "{said}");
-    for words in ["longer than 8s", "told to stop, while: thread 0 has waited", "for lock 0x7"] {
-        assert_eq!(said.matches(words).count(), 1, "{words}: {said}");
-    }
+    crate::says_where_it_has_waited(unasked());
 }
 
 /// A child made by `fork` has no shared memory; programs that a node runs one after the other have one each.

@@ -1,8 +1,7 @@
 //! Command lines of what looks at running jobs and at hosts: `jobs`, `kill`, `top`, `hosts`.
 
-use super::AskArgs;
+use super::{AskArgs, DaemonWay};
 use clap::Args;
-use std::path::PathBuf;
 
 /// `comem jobs`.
 #[derive(Args, Debug)]
@@ -49,15 +48,8 @@ pub struct HostsArgs {
     /// The hosts to ask [default: all whose daemons answer a broadcast]
     #[arg(value_name = "HOST")]
     pub hosts: Vec<String>,
-    /// The key shared with daemons [default: ~/.config/comem/key]
-    #[arg(long, env = "COMEM_KEY_FILE", value_name = "FILE")]
-    pub key_file: Option<PathBuf>,
-    /// The daemons' UDP port
-    #[arg(long, env = "COMEM_DAEMON_PORT", value_name = "P", default_value_t = crate::daemon::wire::PORT)]
-    pub port: u16,
-    /// The network to use
-    #[arg(long, env = "COMEM_IFACE", value_name = "NAME|CIDR")]
-    pub iface: Option<String>,
+    #[command(flatten)]
+    pub way: DaemonWay,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

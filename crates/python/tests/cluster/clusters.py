@@ -10,6 +10,26 @@ NODES = 3
 PATIENCE = 60
 
 
+#: The beginning of a program: how a child made by `fork` ends that uses something, with 7 where it is refused.
+IN_A_CHILD = """
+        import comem, os
+
+        def in_a_child(use):
+            child = os.fork()
+            if child == 0:
+                try:
+                    use()
+                    for _ in range(100):
+                        pass
+                    os._exit(1)
+                except comem.ForkError:
+                    os._exit(7)
+                finally:
+                    os._exit(2)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+
+
 def alone(text, **environment):
     """Runs a program in an interpreter of its own; gives what it printed."""
     result = subprocess.run(

@@ -233,8 +233,10 @@ def test_a_remote_shell_that_fails_is_quoted_whoever_is_ended_with_it(tmp_path, 
     # Of two hosts' shells one waits, and is ended because of the other; and of two on one host both fail.
     shell = tmp_path / "ssh"
     words = 'echo "ssh: Could not resolve hostname $1: Name or service not known" >&2; exit 255'
-    shell.write_text(f'#!/bin/sh\nwhile [ "${{1#-}}" != "$1" ]; do shift; [ "${{1#*=}}" = "$1" ] || shift; done\n'
-                     f'[ "$1" = slow ] && exec sleep 60\n{first} {words}\n')
+    shell.write_text(
+        f'#!/bin/sh\nwhile [ "${{1#-}}" != "$1" ]; do shift; [ "${{1#*=}}" = "$1" ] || shift; done\n'
+        f'[ "$1" = slow ] && exec sleep 60\n{first} {words}\n'
+    )
     shell.chmod(shell.stat().st_mode | stat.S_IXUSR)
     out = alone(
         """
@@ -271,7 +273,7 @@ def test_a_worker_that_cannot_start_is_named_with_what_it_said(tmp_path):
 
 def test_workers_on_other_hosts_are_started_by_a_remote_shell(tmp_path):
     shell = tmp_path / "rsh"
-    shell.write_text(f"#!/bin/sh\necho \"$1\" >>{tmp_path}/hosts\nshift\nexec sh -c \"$*\"\n")
+    shell.write_text(f'#!/bin/sh\necho "$1" >>{tmp_path}/hosts\nshift\nexec sh -c "$*"\n')
     shell.chmod(shell.stat().st_mode | stat.S_IXUSR)
     text = """
         import comem

@@ -1,7 +1,7 @@
 """Clusters on one host as users get them: all nodes map one memory, unless something asks for a protocol."""
 
 import pytest
-from clusters import alone
+from clusters import IN_A_CHILD, alone
 
 #: No engine is named.
 UNASKED = {"COMEM_ENGINE": ""}
@@ -65,23 +65,8 @@ def test_a_rehearsal_of_one_memory_is_refused():
 
 def test_arrays_outlive_their_cluster_and_a_child_has_none_of_todays():
     out = alone(
-        """
-        import comem, os, numpy as np
-
-        def in_a_child(use):
-            child = os.fork()
-            if child == 0:
-                try:
-                    use()
-                    for _ in range(100):
-                        pass
-                    os._exit(1)
-                except comem.ForkError:
-                    os._exit(7)
-                finally:
-                    os._exit(2)
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
+        IN_A_CHILD
+        + """
         kept = []
         for nodes in (2, 3, 2):
             with comem.Cluster(nodes) as c:

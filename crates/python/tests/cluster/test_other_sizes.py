@@ -2,7 +2,7 @@
 
 import comem
 import pytest
-from clusters import alone
+from clusters import IN_A_CHILD, alone
 
 
 def test_clusters_of_other_sizes_follow_one_another_and_arrays_keep_their_contents():
@@ -207,23 +207,8 @@ def test_after_an_interrupted_cluster_there_can_be_another_and_interrupts_are_py
 
 def test_a_child_made_by_fork_has_a_copy_of_earlier_arrays_and_none_of_todays():
     out = alone(
-        """
-        import comem, os
-
-        def in_a_child(use):
-            child = os.fork()
-            if child == 0:
-                try:
-                    use()
-                    for _ in range(100):
-                        pass
-                    os._exit(1)
-                except comem.ForkError:
-                    os._exit(7)
-                finally:
-                    os._exit(2)
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
+        IN_A_CHILD
+        + """
         kept = []
         for nodes in (2, 3):
             with comem.Cluster(nodes) as c:

@@ -51,7 +51,7 @@ use heap::table::Table;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// Memory that other nodes see too.
 #[derive(Debug)]
@@ -121,8 +121,8 @@ pub(crate) struct Shared {
     pub(crate) packed: Mutex<heap::packed_alloc::PackedAllocator>,
     /// Whether any were since that was last compared with the other nodes.
     pub(crate) packed_calls: AtomicBool,
-    /// How often a thread of this node came to a call in which all its threads take part.
-    pub(crate) calls_of_threads: AtomicUsize,
+    /// Threads that have come to a call before which that is compared.
+    pub(crate) packed_callers: consistency::release::CallCount,
     pub(crate) intervals: Mutex<IntervalState>,
     pub(crate) needs: Mutex<RequiredDiffs>,
     /// What engines need whose diffs stay with their writers.
@@ -218,7 +218,7 @@ impl Shared {
             allocator: Mutex::new(Allocator::new(me, nodes, parts)),
             packed: Mutex::default(),
             packed_calls: AtomicBool::new(false),
-            calls_of_threads: AtomicUsize::new(0),
+            packed_callers: consistency::release::CallCount::default(),
             intervals: Mutex::new(IntervalState::new(me, page_engine)),
             needs: Mutex::default(),
             kept_diffs: consistency::kept_diffs::KeptDiffs::new(

@@ -280,29 +280,31 @@ fn side_by_side(mut ranges: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
     runs
 }
 
-/// Where a node's threads come together around a coherent barrier.
+/// Counts the threads of a node that have come to a call in which all of them take part.
 #[derive(Debug, Default)]
-pub(crate) struct BarrierGate {
-    /// Threads of this node that have arrived at the barrier under way.
-    arrived: AtomicUsize,
-    /// Barriers whose notices were applied here. The node's first thread behind a barrier holds the lock while it
-    /// applies and fetches what all its others wait for. It is taken before all other locks.
-    opened: Mutex<u64>,
-}
+pub(crate) struct CallCount(AtomicUsize);
 
-impl BarrierGate {
-    /// Another thread of this node arrives at a coherent call: whether it is the last one, of so many where all take
-    /// part.
-    fn all_arrive(&self, what: Collective, callers: usize) -> bool {
+impl CallCount {
+    /// Another thread comes to a collective call: whether it is the last one, of so many where all take part.
+    pub(crate) fn all_came(&self, what: Collective, callers: usize) -> bool {
         if !what.by_threads() {
             return true;
         }
-        let last = self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == callers;
+        let last = self.0.fetch_add(1, Ordering::AcqRel) + 1 == callers;
         if last {
-            self.arrived.store(0, Ordering::Release);
+            self.0.store(0, Ordering::Release);
         }
         last
     }
+}
+
+/// Where a node's threads come together around a coherent barrier.
+#[derive(Debug, Default)]
+pub(crate) struct BarrierGate {
+    arrived: CallCount,
+    /// Barriers whose notices were applied here. The node's first thread behind a barrier holds the lock while it
+    /// applies and fetches what all its others wait for. It is taken before all other locks.
+    opened: Mutex<u64>,
 }
 
 impl Thread {
@@ -311,7 +313,7 @@ impl Thread {
         let mut notices = Vec::new();
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return (notices, 0) };
         let gate = *shared.gate.opened.lock();
-        if shared.gate.all_arrive(what, crate::host::callers(&self.home().config)) {
+        if shared.gate.arrived.all_came(what, crate::host::callers(&self.home().config)) {
             notices.reserve(NOTICES_BYTES);
             // What is of no use here until now says that this node may leave copysets.
             self.home().look_at_told(self.slot());

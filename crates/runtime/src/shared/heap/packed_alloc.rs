@@ -172,12 +172,8 @@ impl Thread {
     /// all threads of a node take part, its last one does so: until then another may be allocating.
     pub(crate) fn tell_packed(&self, what: Collective) -> Result<()> {
         let Some(shared) = self.home().shared().filter(|shared| shared.nodes > 1) else { return Ok(()) };
-        if what.by_threads() {
-            let callers = crate::host::callers(&self.home().config);
-            let before = shared.calls_of_threads.fetch_add(1, Ordering::AcqRel);
-            if before % callers != callers - 1 {
-                return Ok(());
-            }
+        if !shared.packed_callers.all_came(what, crate::host::callers(&self.home().config)) {
+            return Ok(());
         }
         if !shared.packed_calls.load(Ordering::Relaxed) || !shared.packed_calls.swap(false, Ordering::AcqRel) {
             return Ok(());
