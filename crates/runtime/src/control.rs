@@ -190,6 +190,9 @@ pub enum ToNode {
         /// Whether to tell what its threads wait for, too.
         #[serde(default)]
         waits: bool,
+        /// Whether to tell which pages of its regions are shared falsely, and who holds copies of them, too.
+        #[serde(default)]
+        pages: bool,
     },
     /// The job is to end.
     Stop {

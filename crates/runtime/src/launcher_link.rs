@@ -35,8 +35,8 @@ impl LauncherLink {
                         link.node.get().inspect(|node| tell_of_long_waits(node));
                         link.tell(Error::Stopped(reason));
                     }
-                    Ok(ToNode::Sample { waits }) => {
-                        link.node.get().inspect(|node| node.launcher.tell_sample(report::sample(node, waits)));
+                    Ok(ToNode::Sample { waits, pages }) => {
+                        link.node.get().inspect(|node| node.launcher.tell_sample(report::sample(node, waits, pages)));
                     }
                     Ok(ToNode::AllFinished) => {
                         link.node.get().inspect(|node| node.life.shutdown.all_have_finished());

@@ -89,11 +89,11 @@ fn counters(node: &Node) -> Value {
 }
 
 /// What this node tells whoever watches the job while it runs: the cheap part of [`stats`], of the dearest regions
-/// alone. With `waits`, also what threads wait for and which locks they hold.
-pub(crate) fn sample(node: &Node, waits: bool) -> Value {
+/// alone. With `waits`, also what threads wait for and which locks they hold; with `pages`, also pages of these regions.
+pub(crate) fn sample(node: &Node, waits: bool, pages: bool) -> Value {
     let mut value = counters(node);
     value["threads"] = json!(node.threads());
-    value["regions"] = hot_regions(node);
+    value["regions"] = hot_regions(node, pages);
     if waits {
         value["waits"] = json!(self::waits(node).into_iter().chain(locks_held(node)).collect::<Vec<_>>());
     }
@@ -140,14 +140,17 @@ type LazySymbols = std::cell::LazyCell<Symbols>;
 
 /// The pages of a region that were shared falsely, those first that were so most often.
 fn false_sharing(shared: &Shared, known: &RegionState, symbols: &LazySymbols) -> Vec<Value> {
-    let sharing = shared.sharing.found();
     let mut pages: Vec<(PageNo, Found)> = match known.region.engine.has_directory() {
         // Each node tells of itself.
         true => {
             let found = |(page, times)| (page, Found { times, nodes: vec![shared.me] });
             shared.falsely_shared_units(known).into_iter().map(found).collect()
         }
-        false => sharing.found(known.region.range()).into_iter().map(|(page, found)| (page, found.clone())).collect(),
+        // Who serves pages takes the same lock: it is held for this copy alone.
+        false => {
+            let sharing = shared.sharing.found();
+            sharing.found(known.region.range()).into_iter().map(|(page, found)| (page, found.clone())).collect()
+        }
     };
     pages.sort_by_key(|(_, found)| std::cmp::Reverse(found.times));
     let page_bytes = PAGE_BYTES as u64;
@@ -196,11 +199,46 @@ fn region(shared: &Shared, known: &RegionState) -> Value {
     })
 }
 
-/// The few regions that have cost most here.
-fn hot_regions(node: &Node) -> Value {
+/// The few regions that have cost most here; with what is known of their pages, where that is wanted.
+fn hot_regions(node: &Node, pages: bool) -> Value {
     const HOT: usize = 16;
     let Some(shared) = node.shared() else { return json!([]) };
-    dearest_first(shared).iter().take(HOT).map(|known| region(shared, known)).collect()
+    let hot = dearest_first(shared).into_iter().take(HOT);
+    if !pages {
+        return hot.map(|known| region(shared, &known)).collect();
+    }
+    // What is noted of the present epoch is left to it: it may still show that nodes write the same bytes.
+    shared.sharing.note_putters(shared.directory());
+    let symbols = LazySymbols::new(Symbols::of_this_program);
+    let one = |known: Arc<RegionState>| {
+        let mut one = region(shared, &known);
+        one["false_sharing"] = json!(false_sharing(shared, &known, &symbols));
+        if known.region.engine.tells_sets() {
+            one["copysets"] = json!(copysets(&known));
+        }
+        one
+    };
+    hot.map(one).collect()
+}
+
+/// Of a region whose diffs are told to sets: the units that several nodes hold copies of, and which nodes.
+fn copysets(known: &RegionState) -> Vec<Value> {
+    const FEW: usize = 256;
+    let (mut found, mut page, end) = (Vec::new(), known.region.first, known.region.range().end);
+    while page < end && found.len() < FEW {
+        let chunk_end = known.chunk_end(page);
+        if known.has_slot(page) {
+            let slot = known.slot(page).lock();
+            for unit in (page..chunk_end).step_by(unit_pages(known.region.unit).max(1) as usize) {
+                let nodes: Vec<u16> = slot.table.members(unit).iter().map(|node| node.0).collect();
+                let offset = u64::from(unit - known.region.first) * PAGE_BYTES as u64;
+                found.extend((nodes.len() > 1).then(|| json!({ "offset": offset, "nodes": nodes })));
+            }
+        }
+        page = chunk_end;
+    }
+    found.truncate(FEW);
+    found
 }
 
 /// The regions of the shared heap and what they cost here, the dearest first.

@@ -190,8 +190,9 @@ impl Running<'_> {
             let new: BTreeSet<u16> = able.filter(|node| !watched.asked.contains(node)).collect();
             watched.asked.extend(&new);
             let waits = watched.watchers.as_ref().is_some_and(Watchers::wants_waits);
+            let pages = watched.watchers.as_ref().is_some_and(Watchers::wants_pages);
             watched.round = Some(Round { began: now, waits_for: new.clone() });
-            new.into_iter().for_each(|node| self.tell(node, &ToNode::Sample { waits }));
+            new.into_iter().for_each(|node| self.tell(node, &ToNode::Sample { waits, pages }));
         }
         self.publish_if_complete(now);
         self.tell_of_the_start(now);

@@ -44,6 +44,9 @@ pub enum ToJob {
         /// With what each thread waits for.
         #[serde(default)]
         waits: bool,
+        /// With the pages of hot regions that are shared falsely, and who holds copies, where nodes know.
+        #[serde(default)]
+        pages: bool,
     },
     /// End the job.
     Kill,

@@ -222,6 +222,26 @@ pub struct Region {
     pub diff_bytes: u64,
     /// Copies that ended because others wrote.
     pub invalidations: u64,
+    /// Pages that several nodes wrote in one interval at different bytes; where that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub false_sharing: Vec<SharedPage>,
+    /// Which nodes hold copies; where that was asked for and the engine keeps account of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copysets: Option<Vec<SharedPage>>,
+}
+
+/// A page, or the first of several that move together, and the nodes that have to do with it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SharedPage {
+    /// Where it lies in its region, in bytes.
+    pub offset: u64,
+    /// The nodes: those that write it, or those that hold copies.
+    pub nodes: Vec<u16>,
+    /// In how many intervals it was shared falsely.
+    pub times: u64,
+    /// The variables there, where they are known.
+    pub variables: Vec<String>,
 }
 
 impl Sample {
@@ -236,6 +256,8 @@ impl Sample {
                 pages_fetched: 0,
                 diff_bytes: 0,
                 invalidations: 0,
+                false_sharing: Vec::new(),
+                copysets: None,
                 ..region.clone()
             });
             sum.faults += region.faults;

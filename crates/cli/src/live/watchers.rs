@@ -47,6 +47,7 @@ struct Watch {
     next_at: Instant,
     left: Option<u64>,
     waits: bool,
+    pages: bool,
 }
 
 /// Whoever wants the job to end, to be answered by [`Watchers::answer_kill`].
@@ -85,6 +86,11 @@ impl Watchers {
     /// Whether somebody wants to know what threads wait for.
     pub fn wants_waits(&self) -> bool {
         self.watches().any(|watch| watch.waits)
+    }
+
+    /// Whether somebody wants to know which pages are shared falsely.
+    pub fn wants_pages(&self) -> bool {
+        self.watches().any(|watch| watch.pages)
     }
 
     /// What those want to see who read what they are told.
@@ -219,10 +225,10 @@ impl Client {
         while let Some(end) = self.said.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.said.drain(..=end).collect();
             match serde_json::from_slice(&line) {
-                Ok(ToJob::Watch { every_ms, count, waits }) => {
+                Ok(ToJob::Watch { every_ms, count, waits, pages }) => {
                     let every = Duration::from_millis(every_ms).clamp(*EVERY.start(), *EVERY.end());
                     let is_any = count != Some(0);
-                    self.watch = is_any.then_some(Watch { every, next_at: now, left: count, waits });
+                    self.watch = is_any.then_some(Watch { every, next_at: now, left: count, waits, pages });
                 }
                 Ok(ToJob::Kill) => kills = true,
                 Ok(ToJob::Unknown) => {}

@@ -43,7 +43,7 @@ pub fn main(args: &TopArgs) -> Outcome<i32> {
     };
     let (job, _) = client.hello(Instant::now() + HELLO_LIMIT)?.ok_or_else(silent)?;
     if args.once || args.json || !io::stdout().is_terminal() {
-        client.say(&ToJob::Watch { every_ms: EVERY_MS, count: Some(1), waits: args.waits });
+        client.say(&ToJob::Watch { every_ms: EVERY_MS, count: Some(1), waits: args.waits, pages: false });
         let sample = first_sample(&mut client)?.ok_or_else(silent)?.ok_or_else(over)?;
         return show(&once(args, job, sample)).map(|()| 0);
     }
@@ -142,7 +142,7 @@ impl Terminal {
 
     /// Asks the launcher for samples.
     fn ask(&mut self) {
-        self.client.say(&ToJob::Watch { every_ms: EVERY_MS, count: None, waits: self.waits });
+        self.client.say(&ToJob::Watch { every_ms: EVERY_MS, count: None, waits: self.waits, pages: false });
     }
 
     /// Does what a key says; `false` for the end.

@@ -150,7 +150,8 @@ fn the_statistics_of_a_job_that_is_cut_short_say_what_its_threads_did_last() {
 fn a_node_tells_its_counters_exactly_as_often_as_it_is_asked() {
     let cluster = start("wait-for-ever", 2, &[], &[]);
     cluster.wait_until_started();
-    [false, false, true].into_iter().for_each(|waits| cluster.tell(0, &ToNode::Sample { waits }));
+    let asked = [(false, false), (false, true), (true, false)];
+    asked.into_iter().for_each(|(waits, pages)| cluster.tell(0, &ToNode::Sample { waits, pages }));
     let mut samples = Vec::new();
     cluster.follow(&mut HashMap::new(), &mut HashMap::new(), |said| {
         if let FromNode::Sample { sample } = said {
