@@ -8,6 +8,8 @@ mod watch;
 pub use pages::{PageArgs, var as page_var};
 pub use tools::{BenchArgs, BenchSubject, BrazosArgs, CompareArgs, NautilusArgs, NetArgs, ReportArgs};
 pub use values::ports;
+#[cfg(feature = "ui")]
+pub use watch::UiArgs;
 pub use watch::{HostsArgs, JobsArgs, KillArgs, TopArgs};
 
 use crate::choice::{EngineChoice, backbone_or_auto};
@@ -54,6 +56,9 @@ pub enum Command {
     Jobs(JobsArgs),
     /// Watch a running job: where its time goes, faults, messages, hot regions
     Top(TopArgs),
+    /// Serve a page in the browser: start jobs, watch and end them, past runs, hosts
+    #[cfg(feature = "ui")]
+    Ui(Box<UiArgs>),
     /// End jobs, as Ctrl-C does in their terminals: comem kill JOB
     Kill(KillArgs),
     /// Show what hosts with daemons have, and whether they have room: cores, load, memory, slots

@@ -70,7 +70,7 @@ fn as_text(jobs: &[(JobInfo, Option<State>)]) -> String {
 }
 
 /// How far a job is; `None` where its launcher says nothing, since it is stopped.
-fn state_of(found: &Found) -> Option<State> {
+pub fn state_of(found: &Found) -> Option<State> {
     let mut client = Client::of(found).ok()??;
     client.hello(Instant::now() + HELLO_LIMIT).ok()?.map(|(_, state)| state)
 }
@@ -105,12 +105,7 @@ pub fn kill(args: &KillArgs) -> Outcome<i32> {
     for one in chosen {
         let said = match one {
             Ok(found) => end(found),
-            Err(ended) => Ok(format!(
-                "{} had ended before, {} s ago, with status {}",
-                in_words(&ended.job),
-                registry::unix_s().saturating_sub(ended.ended_unix_s),
-                ended.status
-            )),
+            Err(ended) => Ok(had_ended(&ended)),
         };
         match said {
             Ok(said) => show(&(table::one_line(&format!("comem: {said}")) + "\n"))?,
@@ -119,6 +114,12 @@ pub fn kill(args: &KillArgs) -> Outcome<i32> {
         }
     }
     first_failure.map_or(Ok(0), Err)
+}
+
+/// That a job had ended before somebody wanted to end it.
+pub fn had_ended(ended: &EndedJob) -> String {
+    let ago = registry::unix_s().saturating_sub(ended.ended_unix_s);
+    format!("{} had ended before, {ago} s ago, with status {}", in_words(&ended.job), ended.status)
 }
 
 /// A job that has ended lately, by its number or its name.
@@ -134,7 +135,10 @@ pub fn in_words(job: &JobInfo) -> String {
 }
 
 /// Ends a job and waits until it is over; what became of it, in words.
-fn end(found: &Found) -> Outcome<String> {
+///
+/// # Errors
+/// Its launcher refuses, or it does not end.
+pub fn end(found: &Found) -> Outcome<String> {
     let name = in_words(&found.job);
     let Some(mut client) = Client::of(found)? else { return Ok(format!("{name} has just ended by itself")) };
     client.say(&ToJob::Kill);

@@ -7,6 +7,7 @@
 //! | `daemon` | [`daemon`] | starts programs for callers that prove a shared key |
 //! | `jobs`, `kill` | [`jobs`] | shows running jobs, and ends one |
 //! | `top` | [`top`] | shows what a running job counts |
+//! | `ui` | [`ui`] | the same and more as a page in a browser |
 //! | `hosts` | [`willing`] | shows what hosts with daemons have |
 //! | `doctor` | [`doctor`] | checks hosts and measures between them |
 //! | `report` | [`report`] | shows where the time of a run went |
@@ -70,6 +71,8 @@ mod sys;
 mod table;
 mod top;
 mod trial;
+#[cfg(feature = "ui")]
+mod ui;
 mod willing;
 mod workers;
 
@@ -108,6 +111,8 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
         Command::Daemon(args) => daemon_command(args),
         Command::Jobs(args) => jobs::list(args),
         Command::Top(args) => top::main(args),
+        #[cfg(feature = "ui")]
+        Command::Ui(args) => ui::main(args),
         Command::Hosts(args) => willing::main(args),
         Command::Kill(args) => jobs::kill(args),
         Command::Doctor(args) => doctor::main(args),

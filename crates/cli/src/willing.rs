@@ -1,41 +1,49 @@
 //! `comem hosts`: what hosts with daemons have, and whether they have room for nodes.
 
-use crate::args::HostsArgs;
+use crate::args::{DaemonWay, HostsArgs};
 use crate::daemon::client::{self, Caller};
 use crate::daemon::key;
 use crate::daemon::wire::HostState;
 use crate::failure::Outcome;
 use crate::show;
 use crate::table::{Table, bytes, plain_json};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 
 /// A host by the name that the user gave, or its address, and what its daemon says.
-type Asked = (String, Outcome<HostState>);
+pub type Asked = (String, Outcome<HostState>);
 
 /// Asks daemons for their hosts.
 ///
 /// # Errors
 /// No daemon answers, or one of those that the user named does not. What others say is shown all the same.
 pub fn main(args: &HostsArgs) -> Outcome<i32> {
-    let key = key::named_or_default(args.way.key_file.as_deref())?;
-    let caller = Caller::new(&key, args.way.iface.as_deref(), None);
-    let hosts: Vec<(String, Outcome<SocketAddr>)> = match args.hosts.is_empty() {
-        true => {
-            let found = caller.find(args.way.port)?.into_iter();
-            found.map(|address| (address.ip().to_string(), Ok(address))).collect()
-        }
-        false => args.hosts.iter().map(|name| (name.clone(), client::resolve(name, args.way.port))).collect(),
-    };
-    if hosts.is_empty() {
+    let asked = ask(&args.hosts, &args.way)?;
+    if asked.is_empty() {
         return Err(client::nobody_answers(args.way.port, "as an argument"));
     }
-    let asked = ask_all(hosts, &caller);
     show(&if args.json { as_json(&asked) } else { as_table(&asked) })?;
     let mut failures = asked.into_iter().filter_map(|(_, answer)| answer.err());
     let first = failures.next();
     failures.for_each(|failure| crate::say(format_args!("{failure}")));
     first.map_or(Ok(0), Err)
+}
+
+/// Asks the daemons of these hosts, or all that answer a broadcast where none is named.
+///
+/// # Errors
+/// There is no key, or no network.
+pub fn ask(names: &[String], way: &DaemonWay) -> Outcome<Vec<Asked>> {
+    let key = key::named_or_default(way.key_file.as_deref())?;
+    let caller = Caller::new(&key, way.iface.as_deref(), None);
+    let hosts: Vec<(String, Outcome<SocketAddr>)> = match names.is_empty() {
+        true => {
+            let found = caller.find(way.port)?.into_iter();
+            found.map(|address| (address.ip().to_string(), Ok(address))).collect()
+        }
+        false => names.iter().map(|name| (name.clone(), client::resolve(name, way.port))).collect(),
+    };
+    Ok(ask_all(hosts, &caller))
 }
 
 /// Asks side by side: who does not answer takes seconds.
@@ -72,8 +80,9 @@ fn as_table(asked: &[Asked]) -> String {
     if asked.iter().any(|(_, answer)| answer.is_ok()) { table.text(0) } else { String::new() }
 }
 
-fn as_json(asked: &[Asked]) -> String {
-    let one = |(name, answer): &Asked| match answer {
+/// What is known of a host, as JSON.
+pub fn value((name, answer): &Asked) -> Value {
+    match answer {
         Ok(state) => {
             let mut line = json!(state);
             line["name"] = json!(name);
@@ -81,7 +90,10 @@ fn as_json(asked: &[Asked]) -> String {
             line
         }
         Err(failure) => json!({ "name": name, "failure": failure.what }),
-    };
-    let lines: Vec<_> = asked.iter().map(one).collect();
+    }
+}
+
+fn as_json(asked: &[Asked]) -> String {
+    let lines: Vec<_> = asked.iter().map(value).collect();
     plain_json(&serde_json::to_string_pretty(&lines).expect("hosts have a JSON form")) + "\n"
 }

@@ -89,7 +89,8 @@ fn counters(node: &Node) -> Value {
 }
 
 /// What this node tells whoever watches the job while it runs: the cheap part of [`stats`], of the dearest regions
-/// alone. With `waits`, also what threads wait for and which locks they hold; with `pages`, also pages of these regions.
+/// alone. With `waits`, also what threads wait for and which locks they hold. With `pages`, also which pages of these
+/// regions are shared falsely.
 pub(crate) fn sample(node: &Node, waits: bool, pages: bool) -> Value {
     let mut value = counters(node);
     value["threads"] = json!(node.threads());

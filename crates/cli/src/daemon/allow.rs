@@ -92,16 +92,20 @@ impl Limits {
         Ok(limits)
     }
 
-    /// The program that `path` leads to, if it may be started.
+    /// The program that `path` leads to, if the daemon may start it.
     pub fn resolve(&self, path: &Path) -> Outcome<PathBuf> {
-        let host = sys::host::name();
+        self.resolve_for(&format!("the daemon on host {}", sys::host::name()), path)
+    }
+
+    /// The program that `path` leads to, if it may be started by whom `who` names.
+    pub fn resolve_for(&self, who: &str, path: &Path) -> Outcome<PathBuf> {
         let refused = |why: String, advice: &str| {
-            Failure::refused(format!("the daemon on host {host} does not start {}: {why}", path.display()), advice)
+            Failure::refused(format!("{who} does not start {}: {why}", path.display()), advice)
         };
         if !path.is_absolute() {
             return Err(refused("the path is not absolute".to_string(), "give the program's whole path"));
         }
-        let outside = "start a program under a directory that the daemon allows (--allow)";
+        let outside = "start a program under a directory that is allowed (--allow)";
         let resolved = path.canonicalize().map_err(|e| refused(e.to_string(), "install it on that host"))?;
         let Some(top) = self.directories.iter().find(|d| resolved.starts_with(d) && resolved != **d) else {
             return Err(refused("it lies outside the directories it was given".to_string(), outside));
@@ -165,7 +169,8 @@ pub fn check_spec(limits: &Limits, spec: &mut HostSpec) -> Outcome<()> {
 }
 
 impl Limits {
-    fn may_set(&self, name: &OsStr) -> bool {
+    /// Whether a caller may set a variable.
+    pub fn may_set(&self, name: &OsStr) -> bool {
         let Some(name) = name.to_str() else { return false };
         HARMLESS.contains(&name) || name.starts_with("LC_") || self.variables.iter().any(|v| v == name)
     }
