@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn lines_that_are_nearly_right_are_read_without_harm() {
-        let fine = "variable grid 0 8 1 manager 2 homed late members 0,3-5";
+        let fine = "variable grid 16 0 8 1 manager 2 homed late used 4 members 0,3-5";
         let mut rng = Rng::new(7);
         check_history(fine.as_bytes());
         for _ in 0..5_000 {

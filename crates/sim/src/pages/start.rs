@@ -32,7 +32,7 @@ pub(super) fn guessed(layout: &Layout, rng: &mut Rng) -> History {
             let manager = NodeId(rng.below(layout.nodes as u64) as u16);
             let placement = Placement { manager, is_homed: rng.below(3) == 0 };
             let members = NodeId::all(layout.nodes).filter(|_| rng.below(2) == 0).collect();
-            let choice = Choice { placement, is_early: rng.below(2) == 0, members };
+            let choice = Choice { placement, is_early: rng.below(2) == 0, members, epochs: 1 };
             history.add(&name_of(number), region, [(first..first + region.unit_pages(), choice)]);
         }
     }

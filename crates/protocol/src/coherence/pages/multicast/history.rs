@@ -2,8 +2,8 @@
 //! diffs go.
 //!
 //! A history holds hints: a job is right with any. Where it is damaged, hostile or of another job it is refused as a
-//! whole, in a sentence, and the job starts as without one. All nodes must start with the same hints, so one node reads
-//! the file and hands its bytes on. Files are no concern of this module.
+//! whole, in a sentence, and the job starts as without one. All nodes must start with the same hints, so the launcher
+//! reads the file and gives every node its bytes. Files are no concern of this module.
 //!
 //! The format is text, so that people can read it. The first line names the version and the checksum of all that stands
 //! behind it. Each further line is a word and its fields:
@@ -12,17 +12,26 @@
 //! comem-history 1 9f3a5c0d7e1b2468
 //! program 5d41402abc4b2a76b9719d911017c592...
 //! job nodes 4 threads 2 engine multicast
-//! variable grid 0 64 1 manager 2 distributed early members 0-2,5
+//! variable grid 64 0 16 1 manager 2 distributed early used 512 members 0-2,5
 //! ```
 //!
-//! A variable's fields are its name, the first page from the region's beginning, pages, and pages of a unit. Bytes of a
-//! name other than letters, digits and `_-.:/#` stand as `%` and two digits.
+//! A variable's fields are its name, the pages of its region, the first page that the line is about, from the region's
+//! beginning, how many it is about, and pages of a unit. `used` is in how many epochs nodes used these units. Each run
+//! starts with half of what the last one said. Bytes of a name other than letters, digits and `_-.:/#@` stand as `%`
+//! and two digits.
+//!
+//! A variable's name is the label of its region, or where in the program it was allocated, which is called a *site*:
+//! `sor.c:31`. The second region of a name is `sor.c:31#1`. What node 3 allocated alone ends in `@3`. A program that
+//! has changed since may have other things at its lines. So of its history labels count, and sites do not. A region
+//! that has become more than twice as large, or less than half, is another one.
 
 use super::placement::Placement;
 use crate::coherence::node_set::NodeSet;
-use crate::coherence::pages::region::Region;
+use crate::coherence::pages::region::{LABEL_MAX, Region};
 use crate::coherence::pages::{PageEngine, PageNo, UNIT_PAGES_MAX};
 use crate::ids::{NODES_MAX, NodeId};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::ops::Range;
 use std::str::{FromStr, Split};
@@ -60,13 +69,17 @@ pub struct Choice {
     pub is_early: bool,
     /// The copyset.
     pub members: NodeSet,
+    /// In how many epochs nodes used it, in this run and, halved with each, in those before. A power of two, or 0.
+    pub epochs: u32,
 }
 
 /// What was arrived at of some units of a variable that lie side by side.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// The name of its region: the label, or what else the next run will know it by. At most [`NAME_MAX`] bytes.
+    /// What the next run will know its region by ([`name_of`]). At most [`NAME_MAX`] bytes.
     pub name: String,
+    /// How many pages the region has.
+    pub region_pages: u32,
     /// The first page, from the region's beginning.
     pub offset: u32,
     /// How many pages, whole units.
@@ -114,6 +127,45 @@ pub enum Refused {
     Foreign(String),
 }
 
+/// A label of which this node, or all together, had so many regions before.
+pub fn numbered(label: &str, before: u32) -> String {
+    if before == 0 || label.is_empty() {
+        return label.to_string();
+    }
+    let number = format!("#{before}");
+    let mut end = label.len().min(LABEL_MAX - number.len());
+    while !label.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{number}", &label[..end])
+}
+
+/// What the next run of the program will know a region by; empty where it will not. All nodes give the same name.
+pub fn name_of(region: &Region) -> String {
+    match region.owner {
+        Some(owner) if !region.label.is_empty() => format!("{}@{}", region.label, owner.0),
+        _ => region.label.clone(),
+    }
+}
+
+/// What stands before this mark and a number, if a name ends so.
+fn without_number(name: &str, mark: char) -> Option<&str> {
+    let (before, number) = name.rsplit_once(mark)?;
+    (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(before)
+}
+
+/// Whether a name says where in the program's text a region was allocated.
+fn is_site(name: &str) -> bool {
+    let name = without_number(name, '@').unwrap_or(name);
+    let name = without_number(name, '#').unwrap_or(name);
+    without_number(name, ':').is_some_and(|file| !file.is_empty())
+}
+
+/// Whether a region of so many pages may be one that had so many in another run.
+fn is_within_twice(now: u32, then: u32) -> bool {
+    u64::from(now) <= 2 * u64::from(then) && u64::from(then) <= 2 * u64::from(now)
+}
+
 /// Whether a history of so many bytes may be read at all.
 ///
 /// # Errors
@@ -134,7 +186,8 @@ pub fn with_head(body: &str) -> String {
 fn put_name(out: &mut String, name: &str) {
     for byte in name.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b':' | b'/' | b'#' => out.push(byte.into()),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(byte.into()),
+            b'_' | b'-' | b'.' | b':' | b'/' | b'#' | b'@' => out.push(byte.into()),
             _ => _ = write!(out, "%{byte:02x}"),
         }
     }
@@ -200,12 +253,9 @@ impl Identity {
         _ = writeln!(out, "\njob nodes {nodes} threads {threads} engine {engine}");
     }
 
-    /// Whether a history of this job is one for `job`.
+    /// Whether a history of this job is one for `job`, of whatever version of its program.
     fn check(&self, job: &Identity) -> Result<(), Refused> {
         let foreign = |what: String| Err(Refused::Foreign(what));
-        if self.program != job.program {
-            return foreign("another program, or another version of it".to_string());
-        }
         if (self.nodes, self.threads) != (job.nodes, job.threads) {
             let (nodes, threads) = (self.nodes, self.threads);
             return foreign(format!("a job of {nodes} nodes with {threads} threads each"));
@@ -275,13 +325,13 @@ fn take_job(program: [u8; 32], line: &str) -> Result<Identity, &'static str> {
 
 impl Variable {
     fn emit(&self, out: &mut String) {
-        let Choice { placement: Placement { manager, is_homed }, is_early, members } = &self.choice;
+        let Choice { placement: Placement { manager, is_homed }, is_early, members, epochs } = &self.choice;
         out.push_str("variable ");
         put_name(out, &self.name);
         let way = if *is_homed { "homed" } else { "distributed" };
         let early = if *is_early { "early" } else { "late" };
-        let (offset, pages, unit) = (self.offset, self.pages, self.unit_pages);
-        _ = write!(out, " {offset} {pages} {unit} manager {} {way} {early} members ", manager.0);
+        let (of, offset, pages, unit) = (self.region_pages, self.offset, self.pages, self.unit_pages);
+        _ = write!(out, " {of} {offset} {pages} {unit} manager {} {way} {early} used {epochs} members ", manager.0);
         put_members(out, members);
         out.push('\n');
     }
@@ -290,11 +340,14 @@ impl Variable {
         let mut fields = Fields(line.split(' '));
         fields.word("variable")?;
         let name = take_name(fields.next()?).ok_or("its name cannot be")?;
-        let (offset, pages, unit_pages): (u32, u32, u32) = (fields.number()?, fields.number()?, fields.number()?);
+        let (region_pages, offset): (u32, u32) = (fields.number()?, fields.number()?);
+        let (pages, unit_pages): (u32, u32) = (fields.number()?, fields.number()?);
         fields.word("manager")?;
         let manager = NodeId(fields.number()?);
         let is_homed = fields.either("homed", "distributed")?;
         let is_early = fields.either("early", "late")?;
+        fields.word("used")?;
+        let epochs = fields.number()?;
         fields.word("members")?;
         let members = take_members(fields.next()?, nodes).ok_or("the copyset cannot be")?;
         fields.end()?;
@@ -303,11 +356,11 @@ impl Variable {
         }
         let is_unit = unit_pages.is_power_of_two() && unit_pages <= UNIT_PAGES_MAX;
         let are_units = is_unit && pages.is_multiple_of(unit_pages) && offset.is_multiple_of(unit_pages);
-        if !are_units || pages == 0 || offset.checked_add(pages).is_none() {
-            return Err("its pages are no units");
+        if !are_units || pages == 0 || offset.checked_add(pages).is_none_or(|end| end > region_pages) {
+            return Err("its pages are no units of its region");
         }
-        let choice = Choice { placement: Placement { manager, is_homed }, is_early, members };
-        Ok(Variable { name, offset, pages, unit_pages, choice })
+        let choice = Choice { placement: Placement { manager, is_homed }, is_early, members, epochs };
+        Ok(Variable { name, region_pages, offset, pages, unit_pages, choice })
     }
 }
 
@@ -330,8 +383,8 @@ impl History {
                     last.pages += pages;
                 }
                 _ => {
-                    let (name, unit_pages) = (name.to_string(), region.unit_pages());
-                    self.variables.push(Variable { name, offset, pages, unit_pages, choice });
+                    let (name, region_pages, unit_pages) = (name.to_string(), region.pages, region.unit_pages());
+                    self.variables.push(Variable { name, region_pages, offset, pages, unit_pages, choice });
                 }
             }
         }
@@ -344,35 +397,69 @@ impl History {
         region: &'a Region,
     ) -> impl Iterator<Item = (Range<PageNo>, &'a Choice)> + 'a {
         let fits = |variable: &&Variable| {
-            variable.unit_pages == region.unit_pages() && variable.offset + variable.pages <= region.pages
+            variable.unit_pages == region.unit_pages() && is_within_twice(region.pages, variable.region_pages)
         };
         let of_region = self.variables.iter().filter(move |variable| variable.name == name).filter(fits);
-        of_region.map(|variable| {
-            let first = region.first + variable.offset;
-            (first..first + variable.pages, &variable.choice)
-        })
+        let runs = of_region.map(|Variable { offset, pages, choice, .. }| {
+            let end = (offset + pages).min(region.pages);
+            (region.first + (*offset).min(end)..region.first + end, choice)
+        });
+        runs.filter(|(run, _)| !run.is_empty())
     }
 
-    /// The history as a file has it. Variables for which there is no room are left out, the last ones first.
-    pub fn encode(&self) -> String {
-        let (mut body, mut lines) = (String::new(), String::new());
-        self.identity.emit(&mut body);
-        const HEAD_BYTES: usize = 64;
-        for variable in &self.variables {
-            lines.clear();
-            variable.emit(&mut lines);
-            if HEAD_BYTES + body.len() + lines.len() > HISTORY_BYTES_MAX {
-                break;
-            }
-            body.push_str(&lines);
+    /// The same for a program with this hash. Where that is another, lines may have moved, and sites are left out.
+    #[must_use]
+    pub fn for_program(mut self, program: [u8; 32]) -> History {
+        if self.identity.program != program {
+            self.variables.retain(|variable| !is_site(&variable.name));
+            self.identity.program = program;
         }
+        self
+    }
+
+    /// What is to stand in the file after this run, where `earlier` stands there now. Of variables that this run has
+    /// not had half remains, and nothing when that has happened often enough.
+    #[must_use]
+    pub fn after(mut self, earlier: History) -> History {
+        let had: BTreeSet<String> = self.variables.iter().map(|variable| variable.name.clone()).collect();
+        for mut variable in earlier.for_program(self.identity.program).variables {
+            variable.choice.epochs /= 2;
+            if variable.choice.epochs > 0 && !had.contains(&variable.name) {
+                self.variables.push(variable);
+            }
+        }
+        self
+    }
+
+    /// The history as a file has it. Where there is no room for all variables, those are left out that were used least.
+    pub fn encode(&self) -> String {
+        const HEAD_BYTES: usize = 64;
+        let mut body = String::new();
+        self.identity.emit(&mut body);
+        let line = |variable: &Variable| {
+            let mut line = String::new();
+            variable.emit(&mut line);
+            line
+        };
+        let mut lines: Vec<(usize, String)> = self.variables.iter().map(line).enumerate().collect();
+        lines.sort_by_key(|(at, _)| Reverse(self.variables[*at].choice.epochs));
+        let mut room = HISTORY_BYTES_MAX - HEAD_BYTES - body.len();
+        let has_room = |(_, line): &(usize, String)| {
+            let fits = line.len() <= room;
+            room = if fits { room - line.len() } else { 0 };
+            fits
+        };
+        let mut kept: Vec<(usize, String)> = lines.into_iter().take_while(has_room).collect();
+        kept.sort_by_key(|(at, _)| *at);
+        kept.iter().for_each(|(_, line)| body.push_str(line));
         with_head(&body)
     }
 
     /// Reads a history for a job.
     ///
     /// # Errors
-    /// When it is none, is damaged, is of another version, or of another job.
+    /// When it is none, is damaged, is of another version of the format, or of another job. One of another version of
+    /// the program is not refused ([`History::for_program`]).
     pub fn decode(bytes: &[u8], job: &Identity) -> Result<History, Refused> {
         check_size(bytes.len() as u64)?;
         let magic = bytes.strip_prefix(MAGIC.as_bytes()).and_then(|rest| rest.strip_prefix(b" "));

@@ -15,7 +15,7 @@ fn job() -> Identity {
 fn choice(rng: &mut Rng) -> Choice {
     let members = (0..8).filter(|_| rng.below(2) == 0).map(NodeId).collect::<NodeSet>();
     let placement = Placement { manager: NodeId(rng.below(8) as u16), is_homed: rng.below(2) == 0 };
-    Choice { placement, is_early: rng.below(2) == 0, members }
+    Choice { placement, is_early: rng.below(2) == 0, members, epochs: rng.below(9) as u32 }
 }
 
 fn history(rng: &mut Rng, variables: usize) -> History {
@@ -25,7 +25,8 @@ fn history(rng: &mut Rng, variables: usize) -> History {
         let unit_pages = 1 << rng.below(4);
         let [offset, pages] = [rng.below(9) as u32 * unit_pages, (1 + rng.below(9) as u32) * unit_pages];
         let name = names[rng.below(names.len() as u64) as usize].to_string();
-        history.variables.push(Variable { name, offset, pages, unit_pages, choice: choice(rng) });
+        let region_pages = offset + pages + rng.below(9) as u32;
+        history.variables.push(Variable { name, region_pages, offset, pages, unit_pages, choice: choice(rng) });
     }
     history
 }
@@ -44,14 +45,14 @@ fn it_is_text_that_people_can_read() {
     let mut history = History::new(job());
     let members = [0, 1, 2, 5].map(NodeId).into_iter().collect();
     let placement = Placement { manager: NodeId(2), is_homed: false };
-    let choice = Choice { placement, is_early: true, members };
-    history.variables.push(Variable { name: "my grid".to_string(), offset: 0, pages: 64, unit_pages: 1, choice });
+    let (choice, name) = (Choice { placement, is_early: true, members, epochs: 512 }, "my grid#1@3".to_string());
+    history.variables.push(Variable { name, region_pages: 64, offset: 0, pages: 16, unit_pages: 1, choice });
     let text = history.encode();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("comem-history 1 "), "{text}");
     assert_eq!(lines[1], format!("program {}", "ab".repeat(32)));
     assert_eq!(lines[2], "job nodes 8 threads 2 engine multicast");
-    assert_eq!(lines[3], "variable my%20grid 0 64 1 manager 2 distributed early members 0-2,5");
+    assert_eq!(lines[3], "variable my%20grid#1@3 64 0 16 1 manager 2 distributed early used 512 members 0-2,5");
 }
 
 #[test]
@@ -83,8 +84,6 @@ fn each_refusal_is_a_sentence_that_says_why() {
     let large = vec![b' '; HISTORY_BYTES_MAX + 1];
     assert_eq!(refused(&large, &job()), "it has 1048577 bytes, and none has more than 1048576");
     assert_eq!(check_size(1 << 30), Err(Refused::TooLarge(1 << 30)), "before it is read");
-    let other = Identity { program: [0; 32], ..job() };
-    assert_eq!(refused(bytes, &other), "it is of another program, or another version of it");
     let other = Identity { nodes: 4, ..job() };
     assert_eq!(refused(bytes, &other), "it is of a job of 8 nodes with 2 threads each");
     let other = Identity { engine: PageEngine::Lrc, ..job() };
@@ -95,34 +94,40 @@ fn each_refusal_is_a_sentence_that_says_why() {
 #[test]
 fn hostile_histories_are_refused_line_by_line() {
     let head = format!("program {}\njob nodes 8 threads 2 engine multicast\n", "ab".repeat(32));
-    let fine = "variable grid 0 8 1 manager 2 homed late members 0,3";
+    let fine = "variable grid 16 0 8 1 manager 2 homed late used 4 members 0,3";
     let decode = |line: &str| History::decode(with_head(&format!("{head}{line}\n")).as_bytes(), &job());
     assert_eq!(decode(fine).unwrap().variables.len(), 1);
     for (wrong, what) in [
         ("", "a word is not where it should be"),
         ("variable", "it ends too soon"),
-        ("variable grid 0 8 1 manager 8 homed late members 0,3", "the job has no such manager"),
-        ("variable grid 0 8 1 manager 2 homed late members 0,8", "the copyset cannot be"),
-        ("variable grid 0 8 1 manager 2 homed late members 0-65535", "the copyset cannot be"),
-        ("variable grid 0 8 1 manager 2 homed late members 3,0", "the copyset cannot be"),
-        ("variable grid 0 8 1 manager 2 homed late members 0,,3", "the copyset cannot be"),
-        ("variable grid 0 8 1 manager 2 homed late members 0,3 4", "something stands behind its end"),
-        ("variable grid 0 8 1 manager 2 maybe late members 0,3", "a word is not where it should be"),
-        ("variable grid -1 8 1 manager 2 homed late members 0,3", "a number cannot be"),
-        ("variable grid 00 8 1 manager 2 homed late members 0,3", "a number cannot be"),
-        ("variable grid 0 99999999999 1 manager 2 homed late members 0,3", "a number cannot be"),
-        ("variable grid 0 8 3 manager 2 homed late members 0,3", "its pages are no units"),
-        ("variable grid 0 8 0 manager 2 homed late members 0,3", "its pages are no units"),
-        ("variable grid 1 8 2 manager 2 homed late members 0,3", "its pages are no units"),
-        ("variable grid 0 0 1 manager 2 homed late members 0,3", "its pages are no units"),
-        ("variable grid 4294967295 8 1 manager 2 homed late members 0,3", "its pages are no units"),
-        ("variable %2 0 8 1 manager 2 homed late members 0,3", "its name cannot be"),
-        ("variable %ff 0 8 1 manager 2 homed late members 0,3", "its name cannot be"),
-        ("variable  0 8 1 manager 2 homed late members 0,3", "its name cannot be"),
+        ("variable grid 16 0 8 1 manager 8 homed late used 4 members 0,3", "the job has no such manager"),
+        ("variable grid 16 0 8 1 manager 2 homed late used 4 members 0,8", "the copyset cannot be"),
+        ("variable grid 16 0 8 1 manager 2 homed late used 4 members 0-65535", "the copyset cannot be"),
+        ("variable grid 16 0 8 1 manager 2 homed late used 4 members 3,0", "the copyset cannot be"),
+        ("variable grid 16 0 8 1 manager 2 homed late used 4 members 0,,3", "the copyset cannot be"),
+        ("variable grid 16 0 8 1 manager 2 homed late used 4 members 0,3 4", "something stands behind its end"),
+        ("variable grid 16 0 8 1 manager 2 maybe late used 4 members 0,3", "a word is not where it should be"),
+        ("variable grid 16 -1 8 1 manager 2 homed late used 4 members 0,3", "a number cannot be"),
+        ("variable grid 16 00 8 1 manager 2 homed late used 4 members 0,3", "a number cannot be"),
+        ("variable grid 16 0 99999999999 1 manager 2 homed late used 4 members 0,3", "a number cannot be"),
+        ("variable grid 16 0 8 3 manager 2 homed late used 4 members 0,3", "its pages are no units of its region"),
+        ("variable grid 16 0 8 0 manager 2 homed late used 4 members 0,3", "its pages are no units of its region"),
+        ("variable grid 16 1 8 2 manager 2 homed late used 4 members 0,3", "its pages are no units of its region"),
+        ("variable grid 16 0 0 1 manager 2 homed late used 4 members 0,3", "its pages are no units of its region"),
+        (
+            "variable grid 16 4294967295 8 1 manager 2 homed late used 4 members 0,3",
+            "its pages are no units of its region",
+        ),
+        ("variable grid 7 0 8 1 manager 2 homed late used 4 members 0,3", "its pages are no units of its region"),
+        ("variable grid 16 0 8 1 manager 2 homed late used often members 0,3", "a number cannot be"),
+        ("variable grid 16 0 8 1 manager 2 homed late members 0,3", "a word is not where it should be"),
+        ("variable %2 16 0 8 1 manager 2 homed late used 4 members 0,3", "its name cannot be"),
+        ("variable %ff 16 0 8 1 manager 2 homed late used 4 members 0,3", "its name cannot be"),
+        ("variable  16 0 8 1 manager 2 homed late used 4 members 0,3", "its name cannot be"),
     ] {
         assert_eq!(decode(wrong), Err(Refused::Line { line: 4, what }), "{wrong}");
     }
-    let long = format!("variable {} 0 8 1 manager 2 homed late members 0,3", "x".repeat(NAME_MAX + 1));
+    let long = format!("variable {} 16 0 8 1 manager 2 homed late used 4 members 0,3", "x".repeat(NAME_MAX + 1));
     assert_eq!(decode(&long), Err(Refused::Line { line: 4, what: "its name cannot be" }));
     let body = head.replace("nodes 8", "nodes 60000");
     let refused = History::decode(with_head(&body).as_bytes(), &job());
@@ -148,18 +153,22 @@ fn bytes_of_any_kind_are_read_without_harm() {
 }
 
 #[test]
-fn what_has_no_room_is_left_out_and_the_rest_is_read_again() {
+fn where_there_is_no_room_what_was_used_least_is_left_out_and_the_rest_is_read_again() {
     let mut rng = Rng::new(9);
     let history = history(&mut rng, 40_000);
     let text = history.encode();
     assert!(text.len() <= HISTORY_BYTES_MAX && text.len() > HISTORY_BYTES_MAX - 1_000, "{}", text.len());
     let read = History::decode(text.as_bytes(), &job()).unwrap();
-    assert_eq!(read.variables[..], history.variables[..read.variables.len()]);
+    let least = read.variables.iter().map(|variable| variable.choice.epochs).min().unwrap();
+    let more = |history: &History| -> Vec<Variable> {
+        history.variables.iter().filter(|variable| variable.choice.epochs > least).cloned().collect()
+    };
+    assert!(least > 0 && more(&read).len() > 1_000);
+    assert_eq!(more(&read), more(&history), "in their order");
 }
 
-#[test]
-fn choices_are_for_regions_of_the_same_name_that_have_room_for_them() {
-    let region = |pages| Region {
+fn region(pages: u32) -> Region {
+    Region {
         first: 512,
         pages,
         bytes: 1,
@@ -169,18 +178,85 @@ fn choices_are_for_regions_of_the_same_name_that_have_room_for_them() {
         owner: None,
         cut_up: false,
         label: "grid".to_string(),
-    };
+    }
+}
+
+type Known = Vec<(std::ops::Range<u32>, Choice)>;
+
+fn known(history: &History, name: &str, region: &Region) -> Known {
+    history.choices(name, region).map(|(run, choice)| (run, choice.clone())).collect()
+}
+
+#[test]
+fn choices_are_for_regions_of_the_same_name_and_about_the_same_size() {
     let (mut history, mut rng) = (History::new(job()), Rng::new(1));
     let choices = [choice(&mut rng), choice(&mut rng)];
     let runs = [512..514, 514..516, 516..520].into_iter().zip([&choices[0], &choices[0], &choices[1]]);
     history.add("grid", &region(8), runs.map(|(run, choice)| (run, choice.clone())));
     history.add("", &region(8), [(512..514, choices[0].clone())]);
     assert_eq!(history.variables.len(), 2, "neighbours are one, and what has no name is none");
-    let known = |name: &str, region: &Region| -> Vec<_> {
-        history.choices(name, region).map(|(run, choice)| (run, choice.clone())).collect()
+    let [first, second] = [(512..516, choices[0].clone()), (516..520, choices[1].clone())];
+    for pages in [8, 10, 16] {
+        assert_eq!(known(&history, "grid", &region(pages)), [first.clone(), second.clone()], "{pages}");
+    }
+    assert_eq!(known(&history, "grid", &region(6)), [first.clone(), (516..518, choices[1].clone())]);
+    assert_eq!(known(&history, "grid", &region(4)), [first]);
+    for (name, region) in [("other", region(8)), ("grid", region(18)), ("grid", region(2))] {
+        assert_eq!(known(&history, name, &region), [], "{name}, {} pages", region.pages);
+    }
+    assert_eq!(known(&history, "grid", &Region { unit: Unit::Pages(4), ..region(8) }), []);
+}
+
+#[test]
+fn regions_are_known_by_label_or_site_and_by_who_allocated_them_alone() {
+    let of = |label: &str, owner: Option<u16>| {
+        name_of(&Region { label: label.to_string(), owner: owner.map(NodeId), ..region(8) })
     };
-    assert_eq!(known("grid", &region(8)), [(512..516, choices[0].clone()), (516..520, choices[1].clone())]);
-    assert_eq!(known("grid", &region(4)), [(512..516, choices[0].clone())]);
-    assert_eq!(known("other", &region(8)), []);
-    assert_eq!(known("grid", &Region { unit: Unit::Pages(4), ..region(8) }), []);
+    assert_eq!([of("grid", None), of("a.c:12", Some(3)), of("", Some(3))], ["grid", "a.c:12@3", ""]);
+    assert_eq!([0, 1, 12].map(|before| numbered("a.c:12", before)), ["a.c:12", "a.c:12#1", "a.c:12#12"]);
+    assert_eq!(numbered("", 7), "", "what has no name gets none");
+    let long = numbered(&"größe".repeat(9), 1_000);
+    assert!(long.len() <= 64 && long.ends_with("#1000"), "{long}");
+}
+
+#[test]
+fn of_a_program_that_has_changed_labels_count_and_sites_do_not() {
+    let mut history = History::new(job());
+    let choice = choice(&mut Rng::new(1));
+    let names = ["grid", "grid#2@1", "b.rs:x", "a.c:12", "a.c:12#1", "a.c:12@3", "a.c:12#1@3", "7", "#1", ":"];
+    names.iter().for_each(|name| history.add(name, &region(8), [(512..514, choice.clone())]));
+    let kept = |program| -> Vec<String> {
+        let history = history.clone().for_program(program);
+        assert_eq!(history.identity.program, program);
+        history.variables.into_iter().map(|variable| variable.name).collect()
+    };
+    assert_eq!(kept([0xab; 32]), names);
+    assert_eq!(kept([0; 32]), ["grid", "grid#2@1", "b.rs:x", "7", "#1", ":"]);
+}
+
+#[test]
+fn what_a_run_has_not_had_fades_by_half_each_time() {
+    let mut file = History::new(job());
+    let with = |epochs| Choice { epochs, ..choice(&mut Rng::new(1)) };
+    file.add("gone", &region(8), [(512..514, with(4))]);
+    file.add("grid", &region(8), [(512..514, with(64))]);
+    file.add("a.c:1", &region(8), [(512..514, with(64))]);
+    let left = |history: &History| -> Vec<(String, u32)> {
+        history.variables.iter().map(|variable| (variable.name.clone(), variable.choice.epochs)).collect()
+    };
+    let named = |all: &[(&str, u32)]| -> Vec<(String, u32)> {
+        all.iter().map(|(name, epochs)| ((*name).to_string(), *epochs)).collect()
+    };
+    let run = || {
+        let mut run = History::new(job());
+        run.add("grid", &region(8), [(512..514, with(16))]);
+        run
+    };
+    let second = run().after(file.clone());
+    assert_eq!(left(&second), named(&[("grid", 16), ("gone", 2), ("a.c:1", 32)]));
+    let third = run().after(second);
+    assert_eq!(left(&third), named(&[("grid", 16), ("gone", 1), ("a.c:1", 16)]));
+    assert_eq!(left(&run().after(third)), named(&[("grid", 16), ("a.c:1", 8)]));
+    let changed = History { identity: Identity { program: [0; 32], ..job() }, ..run() };
+    assert_eq!(left(&changed.after(file)), named(&[("grid", 16), ("gone", 2)]), "sites of an older program are gone");
 }

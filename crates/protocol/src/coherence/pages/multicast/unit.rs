@@ -96,6 +96,8 @@ pub struct SetUnit {
     pub window: Window,
     /// How nodes used it, as the barrier says that is opening.
     pub said: SmallVec<[(NodeId, Uses); 2]>,
+    /// In how many epochs nodes used it, as barriers have said, with half of what earlier runs of the program had.
+    pub epochs: u32,
     /// Its diffs go to its manager alone.
     pub is_homed: bool,
 }

@@ -37,7 +37,9 @@ impl PageTable {
         for (unit, of) in kept.units.iter().enumerate() {
             let Some(sets) = of.as_deref().map(|of| &of.sets).filter(|sets| !sets.members.is_empty()) else { continue };
             let (pages, placement) = (self.units.pages_of(unit), self.placement(self.units.pages_of(unit).start));
-            let choice = Choice { placement, is_early: sets.is_early, members: sets.members.clone() };
+            // As a power of two, so that neighbours are alike; whatever has a copyset was used.
+            let epochs = 1 << sets.epochs.max(1).ilog2();
+            let choice = Choice { placement, is_early: sets.is_early, members: sets.members.clone(), epochs };
             match choices.last_mut() {
                 Some((run, last)) if run.end == pages.start && *last == choice => run.end = pages.end,
                 _ => choices.push((pages, choice)),
@@ -54,6 +56,7 @@ impl PageTable {
             self.units[unit].home = choice.placement.manager;
             let of = &mut kept.unit(unit).sets;
             of.members = choice.members.clone();
+            of.epochs = choice.epochs / 2;
             (of.is_homed, of.is_early) = (choice.placement.is_homed, choice.is_early && choice.members.len() > 1);
             if of.is_homed || of.is_early {
                 sets.early.push(unit);
@@ -113,6 +116,8 @@ impl PageTable {
         for unit in units {
             let Some(kept) = &mut self.kept else { return };
             let said = std::mem::take(&mut kept.unit(unit).sets.said);
+            let epochs = said.iter().map(|(_, uses)| u32::from(uses.epochs)).max().unwrap_or(0);
+            kept.unit(unit).sets.epochs = kept.unit(unit).sets.epochs.saturating_add(epochs);
             let now = Placement { manager: self.units[unit].home, is_homed: kept.unit(unit).sets.is_homed };
             let next = decide(now, &said, &tuning);
             if !managers_stay {

@@ -626,11 +626,12 @@ fn the_next_run_starts_with_what_was_arrived_at() {
     let choices = sets.0.table.choices();
     let placement = Placement { manager: OTHER, is_homed: true };
     let members = nodes(&[ME, OTHER, THIRD]);
-    assert_eq!(choices, [(0..1, Choice { placement, is_early: true, members })]);
+    assert_eq!(choices, [(0..1, Choice { placement, is_early: true, members, epochs: 4 })]);
     let mut next = Sets::managed_by(ME, PageEngine::Multicast);
     assert_eq!(next.0.table.choices(), [], "of units that nobody has used nothing is known");
     next.0.step(|table, _, _| choices.iter().for_each(|(run, choice)| table.start_with(run, choice)));
-    assert_eq!(next.0.table.choices(), choices);
+    let halved: Vec<_> = choices.into_iter().map(|(run, choice)| (run, Choice { epochs: 2, ..choice })).collect();
+    assert_eq!(next.0.table.choices(), halved, "the next run starts with half of the epochs");
 }
 
 /// No number that a stamp may have overflows, and whoever tells of the last one has told all that it ever will.
