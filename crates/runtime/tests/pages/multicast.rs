@@ -3,7 +3,7 @@
 
 use crate::launcher::{Outcome, start};
 use crate::matrix::{all_well, counted, detectors, job};
-use crate::placement::{WORDS, give_back, pages_of};
+use crate::placement::pages_of;
 use comem::heap::{Home, RegionOptions};
 use comem::{Comem, LockId, NodeId};
 
@@ -22,7 +22,6 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "figure-three-in-rounds" => figure_three_in_rounds(comem),
         "words-of-all" => words_of_all(comem),
         "counter-goes-about" => counter_goes_about(comem),
-        "addresses-stay-unused" => addresses_stay_unused(comem),
         _ => return false,
     }
     true
@@ -85,29 +84,6 @@ fn counter_goes_about(comem: &Comem) {
         t.rendezvous();
         t.locked(LockId(18), || assert_eq!(slice.get(5), EACH * t.threads() as u64));
     });
-}
-
-/// Memory is allocated and freed until there are no addresses left: none comes twice.
-fn addresses_stay_unused(comem: &Comem) {
-    let mut seen = Vec::new();
-    let error = loop {
-        match comem.page_slice::<u64>(3_000 * WORDS, &RegionOptions::default()) {
-            Err(error) => break error.to_string(),
-            Ok(slice) => {
-                assert!(!seen.contains(&slice.as_ptr()));
-                seen.push(slice.as_ptr());
-                comem.parallel(|t| {
-                    slice.set(t.id(), 1);
-                    t.barrier();
-                    assert_eq!(slice.get((t.id() + 1) % t.threads()), 1);
-                });
-                give_back(comem, slice);
-                comem.parallel(|t| (0..2).for_each(|_| t.barrier()));
-            }
-        }
-    };
-    assert!(error.contains("regions freed under multicast are not used again"), "{error}");
-    assert!(seen.len() > 1, "{error}");
 }
 
 /// How the nodes of this job have sent to sets.
@@ -196,12 +172,6 @@ fn a_counter_that_goes_about_with_its_lock_causes_no_request() {
         assert_eq!(messages(&outcome), 0, "{backbone:?}");
         assert!(counted(&outcome, "lock_remote") > 0 && counted(&outcome, "diffs_indirect_used") > 0, "{backbone:?}");
     }
-}
-
-/// What a set was told of freed memory may come at any time.
-#[test]
-fn addresses_of_freed_memory_are_not_used_again() {
-    job("addresses-stay-unused", 3, &[MULTICAST, UDP, ("COMEM_HEAP", "256M")]);
 }
 
 /// Each message is on its way for so long that asks cross.

@@ -14,6 +14,10 @@
 //! diffs of the region of which it had told nobody when it heard of the free, nobody knows when they arrive: that node
 //! never says yes.
 //!
+//! Where diffs are told to sets of nodes, nobody acknowledges them, so they may come at any time. Those of the region
+//! that was freed have stamps that a barrier has told. So the region that takes its place ignores what is not later
+//! than this node's last barrier.
+//!
 //! Under `msi` a region is forgotten only when every unit of it is quiet here: no thread fetches it, no copy is on its
 //! way home, and its directory is in no transaction. A transaction ends when the home has heard of every message of it.
 //! So when all nodes have forgotten the region, no message about its pages is under way (the model checker's tests show
@@ -152,7 +156,9 @@ impl Shared {
             }
         }
         self.active.lock().retain(|first| !pages.contains(first));
-        self.table.reuse(&pages);
+        // All nodes had heard of the free by that barrier.
+        let stamp = self.intervals.lock().barrier_stamp();
+        self.table.reuse(&pages, stamp);
     }
 
     /// Forgets all regions that were freed two barriers ago.

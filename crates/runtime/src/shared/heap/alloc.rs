@@ -216,7 +216,6 @@ fn no_room(shared: &Shared, bytes: usize, of: Part, owner: Option<NodeId>) -> Er
     }
     let spent = match several {
         false => "",
-        true if shared.page_engine.tells_sets() => "; addresses of regions freed under multicast are not used again",
         true => "; addresses of freed regions are used again after two barriers of all threads",
     };
     Error::HeapFull(format!(

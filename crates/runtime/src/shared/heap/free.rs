@@ -165,8 +165,6 @@ impl NodePages<'_> {
                 crate::shared::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
             }
         }
-        // What sets of nodes are told nobody acknowledges: it may come at any time.
-        let may_come_late = untold || known.region.engine.tells_sets();
-        shared.table.retire_region(epoch, range, !may_come_late);
+        shared.table.retire_region(epoch, range, !untold);
     }
 }

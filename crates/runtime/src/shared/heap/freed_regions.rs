@@ -10,6 +10,7 @@
 //! Who finds no other room, all nodes together or one for itself, takes what has fallen on every node and what
 //! nobody's tables say anything of any more ([`crate::shared::heap::address_reuse`]).
 
+use comem_protocol::coherence::pages::kept_diffs::Stamp;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PageNo};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -77,6 +78,25 @@ impl Runs {
         let first = |run: &Range<PageNo>| u64::from(run.start).next_multiple_of(align);
         let mut fitting = self.parts(within).filter(|run| first(run) + pages <= u64::from(run.end));
         fitting.next().map(|run| first(&run) as PageNo)
+    }
+}
+
+/// Places that are about to be used again, by their first pages, with their ends and the stamps up to which what is
+/// said of them is about what was there before.
+#[derive(Debug, Default)]
+pub(in crate::shared) struct Births(BTreeMap<PageNo, (PageNo, Stamp)>);
+
+impl Births {
+    /// These pages are used again.
+    pub(in crate::shared) fn add(&mut self, pages: Range<PageNo>, stamp: Stamp) {
+        self.0.insert(pages.start, (pages.end, stamp));
+    }
+
+    /// A region with these pages comes into being: the stamp, 0 where its place is new.
+    pub(in crate::shared) fn take(&mut self, pages: &Range<PageNo>) -> Stamp {
+        let within = |(start, (end, _)): (&PageNo, &(PageNo, Stamp))| (*end > pages.start).then_some(*start);
+        let met: Vec<PageNo> = self.0.range(..pages.end).filter_map(within).collect();
+        met.iter().filter_map(|start| self.0.remove(start)).map(|(_, stamp)| stamp).max().unwrap_or(0)
     }
 }
 
@@ -252,6 +272,16 @@ mod tests {
         assert_eq!(place(&regions, 102, 3, 1), Some(130));
         assert_eq!([109, 110].map(|end| regions.place(&(99..end), 4, 1)), [Some(100); 2], "within a range");
         assert_eq!([132, 133].map(|end| regions.place(&(120..end), 3, 1)), [None, Some(130)]);
+    }
+
+    #[test]
+    fn a_region_where_another_was_is_born_at_the_last_barrier_before_it() {
+        let mut births = Births::default();
+        [(100..110, 7), (110..120, 9), (200..210, 3)].into_iter().for_each(|(pages, stamp)| births.add(pages, stamp));
+        assert_eq!([90..100, 120..200].map(|pages| births.take(&pages)), [0, 0], "new places");
+        assert_eq!([100..120, 100..120].map(|pages| births.take(&pages)), [9, 0], "each once");
+        births.add(200..205, 8);
+        assert_eq!(births.take(&(200..201)), 8);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::inline::units::{LineCosts, LineUnits};
 use crate::mutex::{Mutex, RwLock};
 use crate::path_counts;
 use crate::shared::consistency::msi_pages::MsiUnit;
-use crate::shared::heap::freed_regions::FreedRegions;
+use crate::shared::heap::freed_regions::{Births, FreedRegions};
 use crate::shared::memory::ChunkMemory;
 use comem_memory::twins::{Row, Twins};
 use comem_protocol::coherence::msi::Unit;
@@ -114,6 +114,8 @@ pub(crate) struct RegionState {
     sets_tuning: MulticastTuning,
     /// Where diffs stay with their writers: up to which stamp nobody keeps diffs any more.
     kept_floor: Arc<AtomicU64>,
+    /// And what is not later than this is of a region that had these addresses before.
+    born: Stamp,
 }
 
 impl RegionState {
@@ -126,6 +128,7 @@ impl RegionState {
         };
         RegionState {
             name: Mutex::new(Name { text: region.label.clone(), by_label: false }),
+            born: table.births.lock().take(&region.range()),
             freed: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
@@ -194,6 +197,7 @@ impl RegionState {
             let mut table = PageTable::new(self.me, layout, home_of).tuned(self.tuning);
             table = table.with_sets_tuned(self.sets_tuning);
             table.set_floor(self.kept_floor.load(Ordering::Acquire));
+            table.set_birth(self.born);
             self.catch_up(&mut table);
             let unit_bytes = layout.unit_pages as usize * PAGE_BYTES;
             let twins = self.pool.row((layout.pages / layout.unit_pages) as usize, unit_bytes);
@@ -367,6 +371,7 @@ pub(crate) struct Table {
     /// Whether there ever was a region under an engine with several writers.
     tracked: AtomicBool,
     kept_floor: Arc<AtomicU64>,
+    births: Mutex<Births>,
 }
 
 impl Table {
@@ -382,6 +387,7 @@ impl Table {
             sets_tuning: config.tuning.multicast,
             tracked: AtomicBool::new(false),
             kept_floor: Arc::default(),
+            births: Mutex::default(),
         }
     }
 
@@ -554,8 +560,9 @@ impl Table {
             && self.freed_regions.lock().may_be_used(pages)
     }
 
-    /// These pages are used again.
-    pub(crate) fn reuse(&self, pages: &Range<PageNo>) {
+    /// These pages are used again. What was written to them up to this stamp is about what was there before.
+    pub(crate) fn reuse(&self, pages: &Range<PageNo>, stamp: Stamp) {
+        self.births.lock().add(pages.clone(), stamp);
         self.freed_regions.lock().reuse(pages);
     }
 
@@ -617,6 +624,7 @@ mod tests {
             sets_tuning: MulticastTuning::DEFAULT,
             tracked: AtomicBool::new(false),
             kept_floor: Arc::default(),
+            births: Mutex::default(),
         }
     }
 
