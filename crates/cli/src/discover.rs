@@ -61,7 +61,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
         false => None,
     };
     let prog_id = args.node.prog_id.unwrap_or(0);
-    let job = Job { key: String::new(), job: 0, prog_id, auth, hosts: Vec::new(), program: None };
+    let job = Job { key: String::new(), job: 0, prog_id, auth, hosts: Vec::new(), program: None, history: None };
     let mut node = args.node.clone();
     node.check(false)?;
     node.check_nodes(nodes)?;

@@ -172,6 +172,7 @@ impl Plan {
             auth: args.node.authenticates(),
             hosts: node_hosts,
             program: None,
+            history: None,
         };
         let reaches: Vec<Reach> = placements.iter().flat_map(|(_, reach, count)| vec![*reach; *count]).collect();
         let debugged = debug::debugger(args, &reaches)?;

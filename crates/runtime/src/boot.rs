@@ -6,6 +6,7 @@ mod heap;
 mod key;
 mod limits;
 mod multicast;
+mod program;
 mod sockets;
 mod waits;
 
@@ -205,7 +206,7 @@ fn tuning_in_options(tuning: &Tuning) -> String {
         0 => String::new(),
         1..=SHOWN_MAX => format!(" COMEM_TUNING={differences}"),
         _ => {
-            let hash: String = program_hash(differences.as_bytes())[..6].iter().map(|b| format!("{b:02x}")).collect();
+            let hash: String = program::hash(differences.as_bytes())[..6].iter().map(|b| format!("{b:02x}")).collect();
             format!(" COMEM_TUNING=#{hash}")
         }
     }
@@ -282,6 +283,7 @@ impl Boot {
             crate::error::say(format_args!("comem: pages {} ({reason})", config.page_engine));
         }
         config.check_locks()?;
+        config.history = program::history(job.as_ref(), &config)?;
         self::multicast::check(&config, resolved.backbone)?;
         let reach = match config.joins_elsewhere().or(config.rendezvous) {
             Some(zero) => Reach::Peer(zero),
@@ -389,11 +391,7 @@ impl Boot {
     }
 
     fn identity(&self) -> Result<Identity> {
-        let path = match &self.config.program {
-            Some(path) => path.clone().into(),
-            None => std::env::current_exe().map_err(Error::system("cannot find this program's file"))?,
-        };
-        let contents = std::fs::read(&path).map_err(Error::system(format!("cannot read {}", path.display())))?;
+        let (path, hash) = program::file(&self.config)?;
         // SAFETY: sysconf takes a number and touches no memory of ours.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let headers = MTUS.end() - select::udp_payload_max(*MTUS.end(), self.network.interface().address);
@@ -401,7 +399,7 @@ impl Boot {
             version: VERSION,
             job_name: std::env::var("COMEM_JOB_NAME").unwrap_or_else(|_| "comem".to_string()),
             program: path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
-            hash: program_hash(&contents),
+            hash,
             layout: Layout::of_this_process(page as u32),
             nodes: self.config.nodes as u16,
             threads: self.config.sockets() as u16,
@@ -700,14 +698,6 @@ pub(crate) fn plain_datagram(
     bytes
 }
 
-/// The hash that all nodes must agree on: of the program's contents and Comem's version.
-fn program_hash(contents: &[u8]) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
-    hasher.update(contents);
-    *hasher.finalize().as_bytes()
-}
-
 pub(crate) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "unknown".to_string(), |n| n.trim().to_string())
@@ -768,6 +758,7 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     node.life.end(main.slot(), node.now());
     keys::take_away();
     node.life.outlive_finish();
+    crate::shared::heap::history::tell(node);
     let stats = report::stats(node, None);
     if node.launcher.tell(&FromNode::Stats { stats: stats.clone() }) {
         return Ok(());

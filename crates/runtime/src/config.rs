@@ -10,12 +10,14 @@ use comem_net::select::MTUS;
 use comem_net::{Backbone, BackboneChoice};
 use comem_protocol::coherence::Engine;
 use comem_protocol::coherence::direct::{LINE_BYTES, UNIT_BYTES};
+use comem_protocol::coherence::pages::multicast::history::History;
 use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX, choice, engine};
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, NodeId, THREADS_MAX};
 use comem_protocol::selective::Choice as MulticastChoice;
 use comem_protocol::tuning::{Number, Tuning, TuningError};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a thread waits for the network.
@@ -156,6 +158,8 @@ pub struct Config {
     pub program: Option<String>,
     /// The seed of Python's hashes, which the statistics name so that a run can be repeated.
     pub hash_seed: Option<String>,
+    /// What earlier runs of the program arrived at, where the job keeps a history: the same on all nodes.
+    pub history: Option<Arc<History>>,
     /// The network's MTU, where the interface's own is too large for the way.
     pub mtu: Option<usize>,
     /// Where to record all datagrams.
@@ -585,6 +589,7 @@ impl Config {
             join: parse("COMEM_JOIN", env, |text| Ok(beside_nodes.map(|()| text.to_string())?))?,
             program: env("COMEM_PROGRAM").filter(|v| !v.is_empty()),
             hash_seed: env("PYTHONHASHSEED").filter(|v| !v.is_empty()),
+            history: None,
             mtu: parse("COMEM_MTU", env, number(MTUS, "an MTU in bytes"))?.or(rehearsed_mtu),
             capture: env("COMEM_CAPTURE").filter(|v| !v.is_empty()),
             zero: env("COMEM_ZERO"),

@@ -15,6 +15,7 @@
 //! | [`FromNode::Failed`] | the node gives up; the launcher prints the message, the node prints nothing |
 //! | [`FromNode::Stats`] | once, at the end, also after a failure |
 //! | [`FromNode::Sample`] | the answer to [`ToNode::Sample`] |
+//! | [`FromNode::History`] | node zero, once, at a good end: what the job arrived at, for the program's next run |
 //! | [`FromNode::Finished`] | the closing barrier is passed; the node may end with any status it likes |
 //! | [`FromNode::Beside`] | a second program of the node wants a place while the first still has it |
 //!
@@ -151,6 +152,11 @@ pub enum FromNode {
         /// Any JSON object; numbers are added up over the nodes.
         stats: serde_json::Value,
     },
+    /// What the job arrived at, where it keeps a history.
+    History {
+        /// As a file has it.
+        text: String,
+    },
     /// This node's counters up to now.
     Sample {
         /// Those of [`FromNode::Stats`] that are cheap to tell, in the same form.
@@ -221,6 +227,10 @@ pub struct Job {
     /// The program that it is for, where that is not the first of its node: what [`FromNode::Begins`] said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<u64>,
+    /// What earlier runs of the program arrived at, as a file has it, or nothing if there were none; `None` where the
+    /// job keeps no history. All nodes are told the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<String>,
 }
 
 impl Job {
@@ -562,6 +572,7 @@ mod tests {
             auth: true,
             hosts: vec!["a".to_string()],
             program: None,
+            history: Some("comem-history 1".to_string()),
         };
         let text = String::from_utf8(encode(&ToNode::Job(job.clone()))).unwrap();
         assert!(text.starts_with("{\"type\":\"job\",\"key\":\"0101"), "{text}");

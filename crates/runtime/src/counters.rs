@@ -168,6 +168,10 @@ counters! {
     diffs_repaired,
     /// Under `multicast`, copysets that this node left, since it did not use what it was told.
     copysets_left,
+    /// Under `multicast`, units whose manager this node became.
+    managers_moved,
+    /// Under `multicast`, pages that this node manages and whose diffs began to go to it alone.
+    pages_homed,
     /// Pages named in write notices made here.
     write_notices,
     /// Pages among them whose home is here.
@@ -231,7 +235,7 @@ counters! {
 }
 
 /// The counters that stand under `pages` in the stats file.
-const PAGES: [&str; 33] = [
+const PAGES: [&str; 35] = [
     "read_faults",
     "write_faults",
     "page_requests",
@@ -254,6 +258,8 @@ const PAGES: [&str; 33] = [
     "diffs_indirect_used",
     "diffs_repaired",
     "copysets_left",
+    "managers_moved",
+    "pages_homed",
     "write_notices",
     "home_notices",
     "page_invalidations",

@@ -483,7 +483,7 @@ impl Comem {
         if let Some(address) = heap.allocate_packed(bytes, options)? {
             return Ok(std::ptr::with_exposed_provenance_mut(address));
         }
-        let address = heap.allocate_common(bytes, options)?;
+        let address = heap.allocate_common(bytes, options, site)?;
         shared.name(address, site);
         let place = if self.nodes() > 1 { address } else { 0 };
         let shape = format!("shared memory {bytes} {options:?} {place:#x}");

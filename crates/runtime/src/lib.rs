@@ -507,7 +507,7 @@ impl Comem {
             ))
         })?;
         let thread = self.current()?;
-        let start = shared::heap::ThreadHeap::new(&thread, shared).allocate_common(bytes, &region)?;
+        let start = shared::heap::ThreadHeap::new(&thread, shared).allocate_common(bytes, &region, "")?;
         object.lies_in(inline::objects::Lined::new(start, shape));
         Ok(())
     }

@@ -58,6 +58,9 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value["regions"] = regions(node);
     value["pages"]["diff_store_bytes"] = json!(node.shared().map_or(0, |shared| shared.kept_diffs.bytes_most()));
     value["pages"]["sharing_unseen"] = json!(node.shared().map_or(0, |shared| shared.sharing.unseen()));
+    if let Some(units) = node.shared().and_then(Shared::units_from_history) {
+        value["history_units"] = json!(units);
+    }
     value["auth"] = json!(node.wire.authenticated());
     value["clock"] = json!(if node.clock.cycles_per_second().is_some() { "cycle counter" } else { "system" });
     if let Some(seed) = &node.config.hash_seed {

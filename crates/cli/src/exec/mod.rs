@@ -84,6 +84,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         auth: args.node.authenticates(),
         hosts: if place.one_host { vec![sys::host::name(); place.size] } else { Vec::new() },
         program: None,
+        history: None,
     };
     let variables = variables(args, &node, &place, &job, &program, &meeting.zero.to_string())?;
     if args.node.verbose {
@@ -117,7 +118,7 @@ fn of_others(args: &ExecArgs, read: &dyn Fn(&str) -> Option<String>) -> Outcome<
     let (rank, size, identity) = (launched.rank, launched.size, launched.job);
     let place = Place { rank, size, on_this_host: 1, one_host: false, hosts: Vec::new(), identity };
     let auth = args.node.authenticates();
-    let job = Job { key: String::new(), job: 0, prog_id: 0, auth, hosts: Vec::new(), program: None };
+    let job = Job { key: String::new(), job: 0, prog_id: 0, auth, hosts: Vec::new(), program: None, history: None };
     let mut variables = variables(args, &args.node, &place, &job, &program, "")?;
     // Who is which node turns out where they meet; where that is, stays as it was said.
     let told = [var::NODE, var::ZERO, var::HOST_NODES, var::PROG_ID].map(OsString::from);
@@ -137,7 +138,7 @@ fn dry_run(args: &ExecArgs, mut node: NodeArgs, place: &Place, program: &Program
     let zero = zero_unasked(args, place)?;
     let auth = args.node.authenticates();
     let prog_id = prog_id(args, place);
-    let job = Job { key: String::new(), job: 0, prog_id, auth, hosts: Vec::new(), program: None };
+    let job = Job { key: String::new(), job: 0, prog_id, auth, hosts: Vec::new(), program: None, history: None };
     let variables = variables(args, &node, place, &job, program, &zero)?;
     crate::show(&without_launcher(program, &variables)).map(|()| 0)
 }

@@ -98,6 +98,7 @@ impl Attendance {
             auth: true,
             hosts: Vec::new(),
             program: None,
+            history: None,
         }
     }
 

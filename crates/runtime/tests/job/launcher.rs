@@ -1,6 +1,7 @@
 //! A launcher of a few lines: starts this test binary again as the nodes of a job.
 
 use comem::control::{ControlReader, ControlWriter, FromNode, Job, ToNode, key_to_hex, var};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -18,6 +19,8 @@ pub struct Cluster {
     pub nodes: Vec<Child>,
     pub said: Receiver<Said>,
     writers: Vec<ControlWriter<ToNode>>,
+    /// What node zero said that the job arrived at.
+    history: RefCell<Option<String>>,
     /// Whether the end of one node is told to the others, as real launchers do; otherwise they must find out.
     pub tells_ends: bool,
 }
@@ -30,6 +33,8 @@ pub struct Outcome {
     pub errors: Vec<String>,
     pub failures: HashMap<usize, String>,
     pub stats: HashMap<usize, serde_json::Value>,
+    /// What the job arrived at, where it keeps a history.
+    pub history: Option<String>,
 }
 
 /// Where a node of a test finds its job's number.
@@ -43,10 +48,23 @@ fn own_job() -> u64 {
 
 /// Starts `count` nodes that play `role`; `env` goes to all of them, `own` to one each.
 pub fn start(role: &str, count: usize, env: &[(&str, &str)], own: &[(usize, &str, &str)]) -> Cluster {
+    start_after(None, role, count, env, own)
+}
+
+/// As [`start`], of a job that keeps a history: what an earlier run arrived at.
+pub fn start_after(
+    history: Option<&str>,
+    role: &str,
+    count: usize,
+    env: &[(&str, &str)],
+    own: &[(usize, &str, &str)],
+) -> Cluster {
     let (send, said) = channel();
     let job = own_job();
-    let job = Job { key: key_to_hex(&[7; 32]), job, prog_id: 21, auth: true, hosts: Vec::new(), program: None };
-    let mut cluster = Cluster { nodes: Vec::new(), said, writers: Vec::new(), tells_ends: false };
+    let (key, history) = (key_to_hex(&[7; 32]), history.map(str::to_string));
+    let job = Job { key, job, prog_id: 21, auth: true, hosts: Vec::new(), program: None, history };
+    let (nodes, writers, history) = (Vec::new(), Vec::new(), RefCell::new(None));
+    let mut cluster = Cluster { nodes, said, writers, history, tells_ends: false };
     for node in 0..count {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
         let mut command = Command::new(std::env::current_exe().expect("this program"));
@@ -126,6 +144,7 @@ impl Cluster {
                         FromNode::Stats { stats: counted } => {
                             stats.insert(node, counted.clone());
                         }
+                        FromNode::History { text } => *self.history.borrow_mut() = Some(text.clone()),
                         _ => {}
                     }
                     if done(&message) {
@@ -179,7 +198,9 @@ impl Cluster {
 
     /// Waits for the nodes' processes, whose lines are closed, and adds how they ended to what they had said.
     fn collect(self, (failures, stats): (HashMap<usize, String>, HashMap<usize, serde_json::Value>)) -> Outcome {
-        let mut outcome = Outcome { statuses: Vec::new(), outputs: Vec::new(), errors: Vec::new(), failures, stats };
+        let history = self.history.take();
+        let (statuses, outputs, errors) = (Vec::new(), Vec::new(), Vec::new());
+        let mut outcome = Outcome { statuses, outputs, errors, failures, stats, history };
         for node in self.nodes {
             let output = node.wait_with_output().expect("a node ends");
             outcome.statuses.push(output.status.code());

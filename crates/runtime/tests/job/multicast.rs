@@ -51,6 +51,7 @@ fn where_a_node_does_not_hear_the_group_all_send_to_each() {
     all_well(&outcome);
     assert_eq!(outcome.stats[&0]["multicast"], "fanout");
     assert_eq!(counter(&outcome, "multicasts"), 0);
+    assert_eq!(outcome.history, None, "its launcher keeps none");
     let said = "multicast: fanout: node 2 does not hear what is sent to 239.";
     assert!(outcome.errors[0].contains(said), "{outcome:#?}");
     assert!(outcome.errors[1..].iter().all(|text| !text.contains("fanout")), "one node says it");

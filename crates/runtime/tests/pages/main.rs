@@ -9,6 +9,7 @@
 //! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |
 //! | [`counts`] | what a step costs, exactly: messages, faults, requests |
 //! | `paths` | how often one fault and one remote lock take the steps that cost something |
+//! | [`history`] | pages under `multicast` that start with what an earlier job arrived at
 //! | [`homes`] | how many homes may come to a node |
 //! | [`kept_diffs`] | pages under `lrc`: messages, stores, collections |
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
@@ -26,6 +27,7 @@ mod beside;
 mod blocks;
 mod counts;
 mod globals;
+mod history;
 mod homes;
 #[path = "../../../net/tests/hosts/mod.rs"]
 mod hosts;
@@ -83,6 +85,7 @@ fn node() {
         globals::play,
         homes::play,
         kept_diffs::play,
+        history::play,
         multicast::play,
         names::play,
         notices::play,

@@ -88,6 +88,8 @@ impl Counters {
         self.diffs_indirect_used.add(tally.diffs_indirect_used);
         self.diffs_repaired.add(tally.diffs_repaired);
         self.copysets_left.add(tally.copysets_left);
+        self.managers_moved.add(tally.managers_moved);
+        self.pages_homed.add(tally.pages_homed);
         self.page_invalidations.add(tally.invalidations);
         self.write_notices.add(tally.notices);
         self.home_notices.add(tally.home_notices);

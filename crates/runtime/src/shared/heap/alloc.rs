@@ -118,6 +118,8 @@ pub(crate) struct Allocator {
     /// What nobody has had of the regions for small blocks.
     rests: BTreeMap<Kind, Vec<Range<usize>>>,
     pub(in crate::shared) pieces: SmallAllocator,
+    /// How many regions of each name there were, of this node's and of all.
+    pub(super) names: [BTreeMap<String, u32>; 2],
 }
 
 impl Allocator {
@@ -138,6 +140,7 @@ impl Allocator {
             blocks: BTreeMap::new(),
             rests: BTreeMap::new(),
             pieces: SmallAllocator::default(),
+            names: Default::default(),
         }
     }
 
@@ -442,6 +445,8 @@ impl ThreadHeap<'_> {
     ) -> Result<usize> {
         let ThreadHeap { thread, shared } = *self;
         let kind = (engine, unit_now(&thread.home().wire, named, &options.home));
+        let label = self.numbered(engine, &options.label, Some(shared.me));
+        let options = &RegionOptions { label, ..options.clone() };
         let region = Region { cut_up, ..self.region(bytes, kind, options, Some(shared.me))? };
         self.announce(&region)?;
         let first = region.first;
@@ -450,11 +455,13 @@ impl ThreadHeap<'_> {
     }
 
     /// Allocates what all nodes allocate in the same order; the caller sees to it that they do.
-    pub(crate) fn allocate_common(&self, bytes: usize, options: &RegionOptions) -> Result<usize> {
+    /// `site` names what has no label.
+    pub(crate) fn allocate_common(&self, bytes: usize, options: &RegionOptions, site: &str) -> Result<usize> {
         let ThreadHeap { shared, .. } = *self;
         let (engine, named) = self.checked(bytes, options)?;
         let unit = self.unit_of_all(named, &options.home)?;
-        let region = self.region(bytes, (engine, unit), options, None)?;
+        let label = self.name_for_all(engine, &options.label, site)?;
+        let region = self.region(bytes, (engine, unit), &RegionOptions { label, ..options.clone() }, None)?;
         let first = region.first;
         shared.add(region);
         Ok(shared.address_of(first))

@@ -149,6 +149,7 @@ impl NodePages<'_> {
             return;
         };
         let range: Range<PageNo> = known.region.range();
+        shared.table.kept_history.note_freed(known);
         // What all have allocated together was told of before ([`ThreadHeap::tell_flushed`]).
         let untold = known.region.owner.is_some() && known.has_flushed();
         match known.region.part() {

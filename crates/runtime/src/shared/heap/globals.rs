@@ -152,7 +152,7 @@ impl ThreadHeap<'_> {
             keeps_pages: true,
             ..RegionOptions::default()
         };
-        let address = self.allocate_common(program.len(), &options)?;
+        let address = self.allocate_common(program.len(), &options, "")?;
         let pages = (program.len() / PAGE_BYTES) as PageNo;
         let no_heap = || Error::NoHeap("there is no shared heap".to_string());
         let first = shared.page_of(address).ok_or_else(no_heap)?;

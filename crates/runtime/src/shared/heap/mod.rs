@@ -22,6 +22,7 @@ pub(in crate::shared) mod free;
 pub(in crate::shared) mod freed_regions;
 pub(in crate::shared) mod globals;
 pub(in crate::shared) mod heap_layout;
+pub(crate) mod history;
 pub(crate) mod packed_alloc;
 pub(crate) mod small_alloc;
 pub(crate) mod table;

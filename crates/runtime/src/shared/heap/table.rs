@@ -7,6 +7,7 @@ use crate::mutex::{Mutex, RwLock};
 use crate::path_counts;
 use crate::shared::consistency::msi_pages::MsiUnit;
 use crate::shared::heap::freed_regions::{Births, FreedRegions};
+use crate::shared::heap::history::{self, Choices, KeptHistory};
 use crate::shared::memory::ChunkMemory;
 use comem_memory::twins::{Row, Twins};
 use comem_protocol::coherence::msi::Unit;
@@ -116,6 +117,8 @@ pub(crate) struct RegionState {
     kept_floor: Arc<AtomicU64>,
     /// And what is not later than this is of a region that had these addresses before.
     born: Stamp,
+    /// What an earlier run of the program arrived at.
+    starts: Choices,
 }
 
 impl RegionState {
@@ -129,6 +132,7 @@ impl RegionState {
         RegionState {
             name: Mutex::new(Name { text: region.label.clone(), by_label: false }),
             born: table.births.lock().take(&region.range()),
+            starts: table.kept_history.starts(&region),
             freed: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
@@ -198,6 +202,7 @@ impl RegionState {
             table = table.with_sets_tuned(self.sets_tuning);
             table.set_floor(self.kept_floor.load(Ordering::Acquire));
             table.set_birth(self.born);
+            history::start(&mut table, &self.starts);
             self.catch_up(&mut table);
             let unit_bytes = layout.unit_pages as usize * PAGE_BYTES;
             let twins = self.pool.row((layout.pages / layout.unit_pages) as usize, unit_bytes);
@@ -372,6 +377,8 @@ pub(crate) struct Table {
     tracked: AtomicBool,
     kept_floor: Arc<AtomicU64>,
     births: Mutex<Births>,
+    /// What earlier runs of the program arrived at, and this one.
+    pub(in crate::shared) kept_history: KeptHistory,
 }
 
 impl Table {
@@ -388,6 +395,7 @@ impl Table {
             tracked: AtomicBool::new(false),
             kept_floor: Arc::default(),
             births: Mutex::default(),
+            kept_history: KeptHistory::new(config.history.as_ref()),
         }
     }
 
@@ -625,6 +633,7 @@ mod tests {
             tracked: AtomicBool::new(false),
             kept_floor: Arc::default(),
             births: Mutex::default(),
+            kept_history: KeptHistory::default(),
         }
     }
 
