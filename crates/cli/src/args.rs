@@ -16,6 +16,7 @@ use crate::choice::{EngineChoice, backbone_or_auto};
 use crate::control::{Job, var};
 use crate::cores::BindChoice;
 use crate::failure::{Failure, Outcome, exit};
+use crate::history::HistoryChoice;
 use crate::misspelt;
 use crate::sys::outputs::check_writable;
 use clap::builder::{BoolishValueParser, PathBufValueParser, TypedValueParser};
@@ -346,6 +347,10 @@ pub struct RunArgs {
     #[arg(long, env = "COMEM_NICE", value_name = "N", default_value_t = 0, hide_default_value = true,
           allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-40..=40))]
     pub nice: i32,
+    /// Under --engine multicast, start with what earlier runs of the program arrived at, and keep what this one does:
+    /// in a file under ~/.local/state/comem/history (auto), in this file, or nowhere (off)
+    #[arg(long, env = "COMEM_HISTORY", value_name = "FILE|off|auto", default_value = "off", hide_default_value = true)]
+    pub history: HistoryChoice,
     /// End the job after so long: 90s, 10m
     #[arg(long, env = "COMEM_TIMEOUT", value_name = "TIME", value_parser = time)]
     pub timeout: Option<Duration>,

@@ -96,6 +96,15 @@ pub struct JobResult {
     pub interrupted: bool,
     /// It went well, and no node has said anything: the program knows nothing of Comem.
     pub nobody_joined: bool,
+    /// What the nodes' first programs arrived at, where a history is kept.
+    history: Option<String>,
+}
+
+impl JobResult {
+    /// What the job arrived at, if all went well.
+    pub fn good_history(&self) -> Option<&str> {
+        self.history.as_deref().filter(|_| self.code == exit::SUCCESS && !self.interrupted)
+    }
 }
 
 /// A running job.
@@ -131,6 +140,8 @@ pub struct Running<'a> {
     start_said: bool,
     /// It was said for want of whom the start has failed.
     start_failed: bool,
+    /// What node zero said that its first program arrived at.
+    history: Option<String>,
 }
 
 /// What all nodes run as their n-th program: a job of its own.
@@ -225,6 +236,7 @@ impl<'a> Running<'a> {
             start_said_at: None,
             start_said: false,
             start_failed: false,
+            history: None,
         }
     }
 
@@ -390,6 +402,8 @@ impl<'a> Running<'a> {
             let job = Job {
                 key: key_to_hex(&sys::random()),
                 job: self.orders.job.job.wrapping_add(round as u64),
+                // It is kept of the first program alone.
+                history: None,
                 ..self.orders.job.clone()
             };
             self.rounds.push(Round::new(job));
@@ -451,6 +465,7 @@ impl<'a> Running<'a> {
             FromNode::Finished => self.node_finished(node),
             FromNode::Stats { stats } => state.stats = stats.as_object().cloned(),
             FromNode::Sample { sample } => self.take_sample(node, sample),
+            FromNode::History { text } if node == 0 && state.round == 0 => self.history = Some(text),
             FromNode::Failed { message } => {
                 let first_time = !std::mem::replace(&mut state.complained, true);
                 // Nodes that end because the user wants it need not say so.
@@ -705,6 +720,7 @@ impl<'a> Running<'a> {
             nodes: self.nodes.into_iter().map(report).collect(),
             hosts: self.orders.host_names.iter().cloned().zip(self.infos).collect(),
             interrupted: self.interrupted,
+            history: self.history,
         }
     }
 }

@@ -45,6 +45,7 @@ mod frames;
 mod group;
 mod guardian;
 mod hash_seed;
+mod history;
 mod hosts;
 mod inline;
 mod installation;

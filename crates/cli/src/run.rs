@@ -1,7 +1,7 @@
 //! `comem run`: from the command line to the exit code.
 
 use crate::args::{Launch, NodeArgs, RunArgs};
-use crate::control;
+use crate::control::{self, Job};
 use crate::daemon::client::Caller;
 use crate::daemon::key;
 use crate::debug;
@@ -9,6 +9,7 @@ use crate::failure::{Failure, Outcome, exit};
 use crate::group::Group;
 use crate::guardian::Guardian;
 use crate::hash_seed;
+use crate::history;
 use crate::job::{Host, JobOrders, JobResult, Line, Running, Watched};
 use crate::live::registry::{self, Registration};
 use crate::live::watchers::Watchers;
@@ -67,17 +68,22 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     if let Some(note) = debug::prepare(args, &plan)? {
         output.say(&format!("comem: {note}"));
     }
+    let history = history::Kept::open(args, &plan, &mut |line| output.say(line));
     let mut watched = watched(args, &plan, &mut output);
     let mut started = Started { hosts: Vec::new(), events: Vec::new() };
     let resources = Resources { lock, guardian, limit };
     let result = start_hosts(args, &plan, caller.as_ref(), resources, &mut started);
     let result = result.and_then(|()| {
-        let running = Running::new(orders(args, &plan), started.hosts, &signals, &mut output);
+        let orders = orders(args, &plan, history.as_ref());
+        let running = Running::new(orders, started.hosts, &signals, &mut output);
         running.watched_by(&mut watched).run(started.events)
     });
     // Nobody looks for signals any more: from here on they end a launcher that waits for who reads its output.
     sys::signals::ignore(libc::SIGUSR1);
     sys::signals::unblock_all();
+    if let (Some(history), Some(arrived_at)) = (&history, result.as_ref().ok().and_then(JobResult::good_history)) {
+        history.write(arrived_at, &mut |line| output.say(line));
+    }
     let outcome = report(args, &plan, began, result);
     if let Err(failure) = &outcome {
         output.say(&failure.to_string());
@@ -225,10 +231,10 @@ fn here_twice() -> Failure {
     Failure::usage("--hosts names this host twice", "write its name once, with the number of nodes behind a colon")
 }
 
-fn orders(args: &RunArgs, plan: &Plan) -> JobOrders {
+fn orders(args: &RunArgs, plan: &Plan, history: Option<&history::Kept>) -> JobOrders {
     let zero = plan.hosts.first().map_or(StdinFrom::Nothing, |host| host.spec.stdin);
     JobOrders {
-        job: plan.job.clone(),
+        job: Job { history: history.map(|kept| kept.earlier().to_string()), ..plan.job.clone() },
         host_names: plan.hosts.iter().map(|host| host.spec.host.clone()).collect(),
         host_of: plan.host_of_nodes(),
         staged: plan.hosts.iter().any(|host| host.spec.staged),

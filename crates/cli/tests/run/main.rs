@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod history;
 mod settings;
 
 use common::{Held, NOBODY_JOINED, Scratch, bin, err, finish, json, left, out, signal, sorted, wait};
