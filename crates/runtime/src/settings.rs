@@ -11,7 +11,7 @@ use comem_protocol::coherence::pages::choice::Reason;
 const PREFIX: &str = "COMEM_";
 
 /// The settings that the documents name, with what comes beside the command's flags.
-pub const SETTINGS: [&str; 61] = [
+pub const SETTINGS: [&str; 62] = [
     "COMEM_ALLOW",
     "COMEM_ALLOW_ENV",
     "COMEM_AUTH",
@@ -35,6 +35,7 @@ pub const SETTINGS: [&str; 61] = [
     "COMEM_GDB_SERVER",
     "COMEM_GLOBALS",
     "COMEM_HEAP",
+    "COMEM_HISTORY",
     "COMEM_HOST",
     "COMEM_HOSTS",
     "COMEM_ID",
