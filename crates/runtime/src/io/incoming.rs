@@ -244,6 +244,10 @@ impl Node {
                 self.counters(slot).messages_received.add(1);
                 let ticket = (class == Class::Request).then_some(Ticket { channel, seq });
                 let origin = route::Origin { from: channel, ticket, caller: caller(slot) };
+                if ty == types::FETCH_BASE {
+                    // What writers have told the manager would be lacking in what it answers, and asked of them.
+                    self.look_at_told(slot);
+                }
                 let result = self.act((slot, slot), origin, ty, &body, drained.at);
                 peer.lock().recycle(body);
                 result?;
