@@ -16,13 +16,15 @@ use crate::rundir::ProgLock;
 use crate::spec::{Event, HostSpec, NodeSpec, StdinFrom, Stream};
 use crate::sys::poll::PollSet;
 use crate::sys::process::{self, Ended, FdLimit};
+use crate::sys::spawn::{Words, spawn};
 use crate::sys::{self, ReadOutcome, read_some, write_some};
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 
 /// Variables of an outer job or of another way to start, which must not reach our nodes.
 pub const FOREIGN_VARS: [&str; 7] =
@@ -47,6 +49,8 @@ pub struct Group {
     closed: bool,
     /// Processes killed for want of memory before the nodes were started.
     memory_kills: u64,
+    /// What is read of a node's output, before it is known how much that is.
+    chunk: Vec<u8>,
 }
 
 struct Process {
@@ -106,10 +110,12 @@ impl Group {
             Failure::start(what, "give a positive number, or ask for the right (ulimit -e, CAP_SYS_NICE)")
         })?;
         let (prog_id, memory_kills) = (spec.prog_id, sys::host::memory_kills());
-        let mut group = Group { nodes: Vec::new(), guardian, prog_id, _lock: lock, closed: false, memory_kills };
-        let preloaded = preload(&spec.program, &spec.env);
+        let (nodes, chunk) = (Vec::new(), vec![0; CHUNK_BYTES]);
+        let mut group = Group { nodes, guardian, prog_id, _lock: lock, closed: false, memory_kills, chunk };
+        let starter = Starter::new(spec, limit, niceness, group.guardian.descriptor());
+        let starter = starter.map_err(|why| trouble(spec, "its nodes", &why))?;
         for node in &spec.nodes {
-            let process = start_node(spec, node, preloaded.as_ref(), (limit, niceness), group.guardian.descriptor())?;
+            let process = starter.start(node)?;
             events.push(Event::Started { node: process.node, pid: process.pid });
             group.nodes.push(process);
         }
@@ -139,12 +145,12 @@ impl Group {
 
     /// Takes in what the wait has shown. What a node said comes before how it ended.
     pub fn take_ready(&mut self, polls: &PollSet, events: &mut Vec<Event>) {
-        let memory_kills = self.memory_kills;
+        let (memory_kills, chunk) = (self.memory_kills, &mut self.chunk);
         for process in &mut self.nodes {
             for stream in [Stream::Out, Stream::Err] {
                 let pipe = &process.outputs[stream as usize];
                 if pipe.as_ref().is_some_and(|pipe| polls.can_read(pipe)) {
-                    process.read_output(stream, events);
+                    process.read_output(stream, chunk, events);
                 }
             }
             if process.control.as_ref().is_some_and(|c| polls.can_write(&c.stream)) {
@@ -158,7 +164,7 @@ impl Group {
                 process.read_control(events);
             }
             if may_have_ended {
-                process.look_for_end(memory_kills, events);
+                process.look_for_end(memory_kills, chunk, events);
             }
         }
     }
@@ -205,17 +211,18 @@ impl Group {
         for process in &self.nodes {
             process::kill_group(process.pid, libc::SIGKILL);
         }
+        // Before their numbers can be those of strangers.
+        self.guardian.release_all();
         for process in &mut self.nodes {
-            process.wait_for_end(self.memory_kills, events);
+            process.wait_for_end(self.memory_kills, &mut self.chunk, events);
             process::reap(process.pid);
-            self.guardian.release(process.pid);
         }
         process::kill_strays(|environment| is_of_node(environment, self.prog_id));
         for process in &mut self.nodes {
             for stream in [Stream::Out, Stream::Err] {
                 // A process that cannot be told to be the node's may go on writing.
                 for _ in 0..PIPE_BYTES_MAX / CHUNK_BYTES {
-                    if !process.read_output(stream, events) {
+                    if !process.read_output(stream, &mut self.chunk, events) {
                         break;
                     }
                 }
@@ -224,7 +231,9 @@ impl Group {
     }
 
     fn process(&mut self, node: u16) -> Option<&mut Process> {
-        self.nodes.iter_mut().find(|p| p.node == node)
+        // They were started in the order of their numbers.
+        let index = self.nodes.binary_search_by_key(&node, |process| process.node).ok()?;
+        self.nodes.get_mut(index)
     }
 }
 
@@ -235,19 +244,18 @@ impl Drop for Group {
 }
 
 impl Process {
-    /// Reads what is there of an output; whether there was anything.
-    fn read_output(&mut self, stream: Stream, events: &mut Vec<Event>) -> bool {
+    /// Reads what is there of an output, by way of `chunk`; whether there was anything.
+    fn read_output(&mut self, stream: Stream, chunk: &mut [u8], events: &mut Vec<Event>) -> bool {
         let slot = &mut self.outputs[stream as usize];
         let Some(pipe) = slot else { return false };
-        let mut bytes = vec![0; CHUNK_BYTES];
-        match read_some(pipe, &mut bytes) {
+        let bytes = match read_some(pipe, chunk) {
             ReadOutcome::NothingYet => return false,
-            ReadOutcome::Bytes(count) => bytes.truncate(count),
+            ReadOutcome::Bytes(count) => chunk[..count].to_vec(),
             ReadOutcome::End => {
                 *slot = None;
-                bytes.clear();
+                Vec::new()
             }
-        }
+        };
         events.push(Event::Output { node: self.node, stream, bytes });
         true
     }
@@ -299,14 +307,14 @@ impl Process {
         }
     }
 
-    fn look_for_end(&mut self, memory_kills: u64, events: &mut Vec<Event>) {
+    fn look_for_end(&mut self, memory_kills: u64, chunk: &mut [u8], events: &mut Vec<Event>) {
         if let Some(mut ended) = process::peek_end(&self.pidfd) {
             if ended == Ended::Signal(libc::SIGKILL) && sys::host::memory_kills() > memory_kills {
                 ended = Ended::OutOfMemory;
             }
             // The outputs up to here come before the end.
             for stream in [Stream::Out, Stream::Err] {
-                self.read_output(stream, events);
+                self.read_output(stream, chunk, events);
             }
             self.ended = Some(ended);
             self.stdin = None;
@@ -318,7 +326,7 @@ impl Process {
     }
 
     /// After SIGKILL: waits until the process is gone.
-    fn wait_for_end(&mut self, memory_kills: u64, events: &mut Vec<Event>) {
+    fn wait_for_end(&mut self, memory_kills: u64, chunk: &mut [u8], events: &mut Vec<Event>) {
         while self.ended.is_none() {
             let mut polls = PollSet::default();
             polls.readable(&self.pidfd);
@@ -326,7 +334,7 @@ impl Process {
                 return;
             }
             self.read_control(events);
-            self.look_for_end(memory_kills, events);
+            self.look_for_end(memory_kills, chunk, events);
         }
     }
 }
@@ -354,103 +362,150 @@ fn is_of_node(environment: &[u8], prog_id: u16) -> bool {
     entries.clone().any(|entry| entry == number.as_bytes()) && entries.any(|e| e.starts_with(control.as_bytes()))
 }
 
-fn start_node(
-    spec: &HostSpec,
-    node: &NodeSpec,
-    preloaded: Option<&OsString>,
-    (limit, niceness): (FdLimit, Option<i32>),
+/// What the nodes of a host have in common when they are started.
+struct Starter<'a> {
+    spec: &'a HostSpec,
+    environment: BTreeMap<OsString, OsString>,
+    cwd: CString,
+    /// An input that ends at once.
+    no_input: File,
+    limit: FdLimit,
+    niceness: Option<i32>,
     guardian: i32,
-) -> Outcome<Process> {
-    let trouble = |e: io::Error| {
-        let otherwise = match e.kind() {
-            io::ErrorKind::NotFound => "check that it (and the interpreter it names) exists on that host",
-            io::ErrorKind::PermissionDenied => "make it executable: chmod +x",
-            _ => "check the host's limits (ulimit -a)",
+}
+
+/// A node's ends of its standard streams, and ours.
+struct Streams {
+    theirs: [Option<OwnedFd>; 3],
+    input: Option<OwnedFd>,
+    outputs: [Option<OwnedFd>; 2],
+}
+
+impl Streams {
+    fn new(input: StdinFrom) -> io::Result<Streams> {
+        let (output, error) = (io::pipe()?, io::pipe()?);
+        let input = if input == StdinFrom::Pipe { Some(io::pipe()?) } else { None };
+        let (theirs, ours) = input.map(|(reader, writer)| (reader.into(), writer.into())).unzip();
+        let streams = Streams {
+            theirs: [theirs, Some(output.1.into()), Some(error.1.into())],
+            input: ours,
+            outputs: [Some(output.0.into()), Some(error.0.into())],
         };
-        let (why, advice) = why_not_started(&e, otherwise);
-        let program = spec.program.to_string_lossy();
-        Failure::start(format!("node {} (host {}): cannot start {program}: {why}", node.node, spec.host), advice)
-    };
-    let (ours, theirs) = UnixStream::pair().map_err(trouble)?;
-    ours.set_nonblocking(true).map_err(trouble)?;
-    let has_terminal = node.debugger.as_ref().is_some_and(|debugger| debugger.terminal);
-    let mut command = command(spec, node, preloaded, theirs.as_raw_fd());
-    before_exec(&mut command, theirs.as_raw_fd(), limit, guardian, has_terminal);
-    place(&mut command, niceness, node.cores.clone());
-    let mut child = command.spawn().map_err(trouble)?;
-    drop(theirs);
-    let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
-    let stdin = child.stdin.take().map(OwnedFd::from);
-    for fd in outputs.iter().chain([&stdin]).flatten() {
-        sys::set_nonblocking(fd.as_fd()).map_err(trouble)?;
+        let ours = streams.outputs.iter().chain([&streams.input]).flatten();
+        ours.map(AsFd::as_fd).try_for_each(sys::set_nonblocking)?;
+        Ok(streams)
     }
-    Ok(Process {
-        node: node.node,
-        pid: child.id(),
-        pidfd: process::open_pidfd(child.id()).map_err(trouble)?,
-        ended: None,
-        outputs,
-        control: Some(Control { stream: ours, lines: Lines::default(), unsent: Vec::new() }),
-        stdin: stdin.map(|pipe| Stdin { pipe, unsent: Vec::new(), last: false }),
-        has_terminal,
-    })
+
+    /// A debugger has ours.
+    fn of_launcher() -> Streams {
+        Streams { theirs: [None, None, None], input: None, outputs: [None, None] }
+    }
 }
 
-fn command(spec: &HostSpec, node: &NodeSpec, preloaded: Option<&OsString>, control_fd: i32) -> Command {
-    let words = node.debugger.iter().flat_map(|debugger| &debugger.words);
-    let words: Vec<&OsString> = words.chain([&spec.program]).chain(&spec.args).collect();
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).current_dir(&spec.cwd).process_group(0);
-    for name in FOREIGN_VARS {
-        command.env_remove(name);
+impl<'a> Starter<'a> {
+    fn new(spec: &'a HostSpec, limit: FdLimit, niceness: Option<i32>, guardian: i32) -> io::Result<Starter<'a>> {
+        let cwd = CString::new(spec.cwd.as_bytes())?;
+        let no_input = File::open("/dev/null")?;
+        Ok(Starter { spec, environment: environment(spec), cwd, no_input, limit, niceness, guardian })
     }
-    if std::env::var_os(OMP_THREADS).is_none() {
-        command.env(OMP_THREADS, spec.threads.to_string());
-    }
-    if std::env::var_os(FORTRAN_OUTPUT).is_none() {
-        command.env(FORTRAN_OUTPUT, "y");
-    }
-    command.envs(spec.env.iter().cloned()).envs(node.env.iter().cloned());
-    command.envs(preloaded.map(|value| (LD_PRELOAD, value)));
-    command.env(var::PROGRAM, &spec.hashed).env(var::CONTROL_FD, control_fd.to_string());
-    if node.debugger.as_ref().is_some_and(|debugger| debugger.terminal) {
-        return command;
-    }
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.stdin(match spec.stdin {
-        StdinFrom::Inherited if node.node == 0 => Stdio::inherit(),
-        StdinFrom::Pipe if node.node == 0 => Stdio::piped(),
-        _ => Stdio::null(),
-    });
-    command
-}
 
-/// What the new process does between fork and exec.
-fn before_exec(command: &mut Command, control_fd: i32, limit: FdLimit, guardian: i32, takes_terminal: bool) {
-    let parent = std::process::id();
-    let prepare = move || {
-        watch_me(guardian)?;
-        process::die_with(parent, libc::SIGKILL)?;
-        process::let_inherit(control_fd)?;
-        process::set_fd_limit(&limit);
-        if takes_terminal {
-            process::take_terminal();
+    fn start(&self, node: &NodeSpec) -> Outcome<Process> {
+        self.try_start(node).map_err(|why| trouble(self.spec, &format!("node {}", node.node), &why))
+    }
+
+    fn try_start(&self, node: &NodeSpec) -> io::Result<Process> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let has_terminal = node.debugger.as_ref().is_some_and(|debugger| debugger.terminal);
+        let mut streams = match has_terminal {
+            true => Streams::of_launcher(),
+            false => Streams::new(self.input_of(node))?,
+        };
+        let pid = self.spawn(node, &theirs, &streams, has_terminal)?;
+        Ok(Process {
+            node: node.node,
+            pid,
+            pidfd: process::open_pidfd(pid)?,
+            ended: None,
+            outputs: std::mem::take(&mut streams.outputs),
+            control: Some(Control { stream: ours, lines: Lines::default(), unsent: Vec::new() }),
+            stdin: streams.input.take().map(|pipe| Stdin { pipe, unsent: Vec::new(), last: false }),
+            has_terminal,
+        })
+    }
+
+    fn input_of(&self, node: &NodeSpec) -> StdinFrom {
+        if node.node == 0 { self.spec.stdin } else { StdinFrom::Nothing }
+    }
+
+    fn spawn(&self, node: &NodeSpec, control: &UnixStream, streams: &Streams, takes_terminal: bool) -> io::Result<u32> {
+        let words = node.debugger.iter().flat_map(|debugger| &debugger.words);
+        let words = Words::new(words.chain([&self.spec.program]).chain(&self.spec.args))?;
+        let environment = self.environment_of(node, control.as_raw_fd())?;
+        let mut standard = streams.theirs.each_ref().map(|fd| fd.as_ref().map(AsRawFd::as_raw_fd));
+        if !takes_terminal && self.input_of(node) == StdinFrom::Nothing {
+            standard[0] = Some(self.no_input.as_raw_fd());
         }
-        sys::signals::restore_default(libc::SIGTTIN);
-        sys::signals::give_file_limit_back();
-        sys::signals::unblock_all();
-        Ok(())
-    };
-    // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
-    unsafe { command.pre_exec(prepare) };
+        let (parent, cores) = (std::process::id(), node.cores.as_deref());
+        let prepare = || {
+            process::have_standard(standard)?;
+            process::go_to(&self.cwd)?;
+            process::lead_a_group()?;
+            watch_me(self.guardian)?;
+            process::die_with(parent, libc::SIGKILL)?;
+            process::let_inherit(control.as_raw_fd())?;
+            process::set_fd_limit(&self.limit);
+            if takes_terminal {
+                process::take_terminal();
+            }
+            self.niceness.map_or(Ok(()), process::be_nice)?;
+            cores.map_or(Ok(()), comem::bind::stay_on)?;
+            sys::signals::restore_default(libc::SIGTTIN);
+            sys::signals::give_file_limit_back();
+            sys::signals::unblock_all();
+            Ok(())
+        };
+        // SAFETY: the closure makes async-signal-safe calls alone, allocates nothing, takes no locks, and writes to no
+        // memory but the system's answers.
+        unsafe { spawn(&words, &environment, &prepare) }
+    }
+
+    /// The variables of a node: those of all, and over them its own.
+    fn environment_of(&self, node: &NodeSpec, control_fd: i32) -> io::Result<Words> {
+        let control = (OsString::from(var::CONTROL_FD), OsString::from(control_fd.to_string()));
+        let own: BTreeMap<&OsString, &OsString> =
+            node.env.iter().chain([&control]).map(|(name, value)| (name, value)).collect();
+        let others = self.environment.iter().filter(|(name, _)| !own.contains_key(name));
+        Words::new(others.chain(own.iter().map(|(name, value)| (*name, *value))).map(|(name, value)| {
+            let mut word = OsString::with_capacity(name.len() + value.len() + 1);
+            [name.as_os_str(), "=".as_ref(), value].into_iter().for_each(|part| word.push(part));
+            word
+        }))
+    }
 }
 
-/// Where the new process runs, and how much others go before it.
-fn place(command: &mut Command, niceness: Option<i32>, cores: Option<Vec<usize>>) {
-    let prepare = move || {
-        niceness.map_or(Ok(()), process::be_nice)?;
-        cores.as_ref().map_or(Ok(()), |cores| comem::bind::stay_on(cores))
+/// The variables that all nodes of a host have, beside those that each has for itself.
+fn environment(spec: &HostSpec) -> BTreeMap<OsString, OsString> {
+    let mut all: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    for name in FOREIGN_VARS {
+        all.remove(OsStr::new(name));
+    }
+    all.entry(OMP_THREADS.into()).or_insert_with(|| spec.threads.to_string().into());
+    all.entry(FORTRAN_OUTPUT.into()).or_insert_with(|| "y".into());
+    all.extend(spec.env.iter().cloned());
+    all.extend(preload(&spec.program, &spec.env).map(|value| (LD_PRELOAD.into(), value)));
+    all.insert(var::PROGRAM.into(), spec.hashed.clone());
+    all
+}
+
+/// A node cannot be started, or none of a host.
+fn trouble(spec: &HostSpec, which: &str, why: &io::Error) -> Failure {
+    let otherwise = match why.kind() {
+        io::ErrorKind::NotFound => "check that it (and the interpreter it names) exists on that host",
+        io::ErrorKind::PermissionDenied => "make it executable: chmod +x",
+        _ => "check the host's limits (ulimit -a)",
     };
-    // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
-    unsafe { command.pre_exec(prepare) };
+    let (why, advice) = why_not_started(why, otherwise);
+    let program = spec.program.to_string_lossy();
+    Failure::start(format!("{which} (host {}): cannot start {program}: {why}", spec.host), advice)
 }

@@ -9,6 +9,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 
+/// What is written for no group: those before it are gone. Every other number is that of a group's leader.
+const ALL_GONE: u64 = 0;
+
 /// Our end of the pipe to the guardian. Dropped, it lets the guardian go.
 pub struct Guardian {
     pipe: Option<File>,
@@ -40,15 +43,11 @@ impl Guardian {
         self.pipe.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
-    /// The group is gone.
-    pub fn release(&mut self, leader: u32) {
-        self.send(-i64::from(leader));
-    }
-
-    fn send(&mut self, record: i64) {
+    /// All groups were sent SIGKILL: there is nothing left to end, and their numbers may soon be those of others.
+    pub fn release_all(&mut self) {
         if let Some(pipe) = &mut self.pipe {
             // A guardian that was killed watches no more; the job goes on without it.
-            let _ = pipe.write_all(&record.to_ne_bytes());
+            let _ = pipe.write_all(&ALL_GONE.to_ne_bytes());
         }
     }
 }
@@ -64,7 +63,7 @@ impl Drop for Guardian {
 /// child does it leaves no moment in which the launcher could die before it has. Async-signal-safe.
 pub fn watch_me(guardian: i32) -> io::Result<()> {
     // SAFETY: the call reads nothing and cannot fail.
-    let record = i64::from(unsafe { libc::getpid() }).to_ne_bytes();
+    let record = (unsafe { libc::getpid() } as u64).to_ne_bytes();
     // A guardian that was killed watches no more; the node starts without it, and without a SIGPIPE.
     signals::ignore(libc::SIGPIPE);
     // SAFETY: the pointer and the length describe `record`, which outlives the call.
@@ -89,9 +88,9 @@ fn keep_watch(mut pipe: File) -> ! {
     let mut groups: Vec<u32> = Vec::new();
     let mut record = [0; 8];
     while pipe.read_exact(&mut record).is_ok() {
-        match i64::from_ne_bytes(record) {
-            leader if leader > 0 => groups.push(leader as u32),
-            gone => groups.retain(|leader| i64::from(*leader) != -gone),
+        match u64::from_ne_bytes(record) {
+            ALL_GONE => groups.clear(),
+            leader => groups.push(leader as u32),
         }
     }
     for leader in groups {

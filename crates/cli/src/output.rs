@@ -12,7 +12,7 @@ use crate::table::one_line;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -148,15 +148,22 @@ struct Sink {
     /// Why nothing more can be written.
     broken: Arc<OnceLock<io::Error>>,
     writer: Option<JoinHandle<()>>,
+    /// Disconnected when the thread has written all.
+    over: Receiver<()>,
 }
 
 impl Sink {
     fn new(out: impl AsFd + Send + 'static) -> Outcome<Sink> {
         let (sender, receiver) = sync_channel(PORTIONS_MAX);
+        let (writes, over) = sync_channel(0);
         let broken = Arc::new(OnceLock::new());
         let seen = Arc::clone(&broken);
-        let writer = sys::start_thread("comem-output", move || write_portions(&out, &receiver, &seen))?;
-        Ok(Sink { sender: Some(sender), waiting: VecDeque::new(), broken, writer: Some(writer) })
+        let work = move || {
+            write_portions(&out, &receiver, &seen);
+            drop::<SyncSender<()>>(writes);
+        };
+        let writer = sys::start_thread("comem-output", work)?;
+        Ok(Sink { sender: Some(sender), waiting: VecDeque::new(), broken, writer: Some(writer), over })
     }
 
     fn push(&mut self, portion: Vec<u8>) {
@@ -184,10 +191,9 @@ impl Sink {
         }
         self.sender = None;
         let Some(writer) = self.writer.take() else { return };
-        while !writer.is_finished() && !expired() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        if writer.is_finished() {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let in_time = left.is_none_or(|left| self.over.recv_timeout(left) == Err(RecvTimeoutError::Disconnected));
+        if in_time {
             let _ = writer.join();
         }
     }

@@ -5,6 +5,7 @@
 //! | [`poll`] | waiting for many descriptors at once |
 //! | [`signals`] | signals as something to wait for |
 //! | [`process`] | how a process ends, process groups, strays |
+//! | [`spawn`] | starting a program without a copy of this process |
 //! | [`host`] | names and limits of this host |
 //! | [`outputs`] | a standard output that was closed |
 
@@ -13,6 +14,7 @@ pub mod outputs;
 pub mod poll;
 pub mod process;
 pub mod signals;
+pub mod spawn;
 
 use crate::failure::{Failure, Outcome};
 pub use comem::keys::random;

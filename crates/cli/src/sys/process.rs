@@ -3,9 +3,10 @@
 use super::{check, signals};
 use crate::failure::exit;
 use serde::{Deserialize, Serialize};
+use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// How a process ended.
@@ -233,6 +234,31 @@ pub fn begin_helper(parent: u32) -> io::Result<()> {
 pub fn let_inherit(fd: i32) -> io::Result<()> {
     // SAFETY: setting a descriptor's flags touches no memory.
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
+}
+
+/// In a child before its program begins: these become its standard input, output and error; without one it has its
+/// parent's. Async-signal-safe.
+pub fn have_standard(streams: [Option<RawFd>; 3]) -> io::Result<()> {
+    for (fd, place) in streams.into_iter().zip(0..).filter_map(|(fd, place)| Some((fd?, place))) {
+        match fd == place {
+            true => let_inherit(fd)?,
+            // SAFETY: the call takes two numbers and touches no memory; the child's own streams are its own to replace.
+            false => check(unsafe { libc::dup2(fd, place) }).map(drop)?,
+        }
+    }
+    Ok(())
+}
+
+/// In a child before its program begins: this is its working directory. Async-signal-safe.
+pub fn go_to(directory: &CStr) -> io::Result<()> {
+    // SAFETY: the path is a string with an end that outlives the call.
+    check(unsafe { libc::chdir(directory.as_ptr()) }).map(drop)
+}
+
+/// In a child before its program begins: it leads a process group of its own. Async-signal-safe.
+pub fn lead_a_group() -> io::Result<()> {
+    // SAFETY: the call takes two numbers and touches no memory.
+    check(unsafe { libc::setpgid(0, 0) }).map(drop)
 }
 
 /// The niceness that processes get to whose own this adds so much; `None` where that changes nothing.

@@ -95,6 +95,19 @@ pub fn with_blocked(signal: i32, act: impl FnOnce()) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
 }
 
+/// Does something while all signals are held back.
+pub fn with_all_blocked(act: impl FnOnce()) {
+    let (mut all, mut before) = (set_of(&[]), set_of(&[]));
+    // SAFETY: the sets are ours and initialised.
+    unsafe {
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+    }
+    act();
+    // SAFETY: the set is ours, filled in by the call above; the new one is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+}
+
 /// Lets all signals come again. Async-signal-safe, for use between fork and exec.
 pub fn unblock_all() {
     let set = set_of(&[]);
