@@ -437,6 +437,7 @@ impl Boot {
             job: self.job.as_ref().map(|j| j.job.max(1)),
             prog: self.job.as_ref().map(|j| j.prog_id.max(1)),
             multicast: self.multicast,
+            introduces: self.network.backbone() != Backbone::Shm,
             deadline: start_limit(&self.config),
         };
         let seed = u64::from(std::process::id()) << 32 ^ wall_clock_ns();

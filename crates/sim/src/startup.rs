@@ -69,6 +69,7 @@ fn config(index: usize, nodes: usize) -> startup::Config {
         job: None,
         prog: None,
         multicast: false,
+        introduces: true,
         deadline: Some(mode.default_deadline()),
     }
 }

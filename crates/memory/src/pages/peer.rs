@@ -21,8 +21,9 @@ pub(super) const TRACKED: &str = "tracked";
 /// Finds process `pid`'s own memory file of a kind and a size, among those of other processes that it may have open.
 pub(crate) fn memory_file_of(pid: u32, kind: &str, bytes: usize, write: bool) -> io::Result<File> {
     let own = format!("/memfd:{} (deleted)", sys::file_name(kind, pid));
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
-        let path = entry?.path();
+    // A process of a large job has many sockets, opened before its memory files: the last are looked at first.
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd"))?.collect::<io::Result<Vec<_>>>()?;
+    for path in entries.iter().rev().map(std::fs::DirEntry::path) {
         if !std::fs::read_link(&path).is_ok_and(|to| to.as_os_str() == own.as_str()) {
             continue;
         }
@@ -137,14 +138,16 @@ mod tests {
     #[test]
     fn a_process_is_not_taken_for_another_whose_file_it_has_open() {
         let (pid, bytes) = (std::process::id(), 3 * PAGE_BYTES);
-        // It gets a lower number than the process's own file, and is found first.
-        let of_another = sys::named_file(&sys::file_name("of-a-test", 10 * pid), bytes).expect("a memory file");
+        // One gets a lower number than the process's own file and one a higher: one of them is found first.
+        let of_another = || sys::named_file(&sys::file_name("of-a-test", 10 * pid), bytes).expect("a memory file");
+        let before = of_another();
         assert!(memory_file_of(pid, "of-a-test", bytes, false).is_err(), "its own does not exist");
         let own = File::from(sys::memory_file("of-a-test", bytes).expect("a memory file"));
+        let behind = of_another();
         let found = memory_file_of(pid, "of-a-test", bytes, false).expect("a process sees its own files");
         let number = |file: &File| std::os::unix::fs::MetadataExt::ino(&file.metadata().expect("an open file"));
         assert_eq!(number(&found), number(&own));
-        assert_ne!(number(&found), number(&File::from(of_another)));
+        assert!([before, behind].map(|file| number(&File::from(file))).iter().all(|other| *other != number(&found)));
         assert!(memory_file_of(pid, "of-a-test", bytes + 1, false).is_err(), "of another size");
     }
 

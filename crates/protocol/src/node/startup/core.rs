@@ -67,6 +67,9 @@ pub struct Config {
     pub prog: Option<u16>,
     /// Whether the process will listen to the job's multicast group once it knows the job.
     pub multicast: bool,
+    /// Whether nodes find out if they hear each other. Those that share their host's memory need not: there each has
+    /// been heard by node zero, and so is heard by all.
+    pub introduces: bool,
     /// How long to wait for the others; `None` for ever.
     pub deadline: Option<Span>,
 }

@@ -12,13 +12,13 @@
 //! The joiner is the one who repeats: until the start it asks node zero again and again, and each answer
 //! brings it as far as node zero is. Whatever is lost on the way is thereby sent again.
 
-use super::core::{Core, Event, Missing, Mode, Phase, StartError, To, Waits};
+use super::core::{Config, Core, Event, Missing, Mode, Phase, StartError, To, Waits};
 use crate::ids::NodeId;
 use crate::node::identity::Refusal;
 use crate::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, UNHEARD_MAX, Verdict, Wakeup};
 use crate::node::table::{Member, Membership};
 use crate::time::{Span, Time};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// The first time-out of the search; five of them, each twice as long, come to 1.24 s (DSM/IP: about 1.25).
 const SEEK_FIRST: Span = Span::from_ms(40);
@@ -390,7 +390,7 @@ impl Joiner {
         }
         self.tries = 0;
         if introductions.table_is_complete() {
-            introductions.begin(now, seat.node, seat.zero.ip(), core.config.multicast);
+            introductions.begin(now, seat, &core.config);
             self.poll(now, core);
         } else {
             self.at = now + core.patience(0);
@@ -458,14 +458,14 @@ impl Introductions {
     }
 
     /// The table is complete: whom to introduce oneself to.
-    fn begin(&mut self, now: Time, me: NodeId, zero: IpAddr, multicast: bool) {
+    fn begin(&mut self, now: Time, seat: &Seat, config: &Config) {
         if let Some(entry) = &mut self.table[0] {
             // Node zero cannot know how its address looks from here.
-            entry.ip = zero;
+            entry.ip = seat.zero.ip();
         }
         self.introduced = true;
-        self.unheard = partners(me, self.table.len());
-        self.multicast_until = if multicast { now + MULTICAST_GRACE } else { now };
+        self.unheard = if config.introduces { partners(seat.node, self.table.len()) } else { Vec::new() };
+        self.multicast_until = if config.multicast { now + MULTICAST_GRACE } else { now };
     }
 
     fn is_ready(&self, now: Time) -> bool {

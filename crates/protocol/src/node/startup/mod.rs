@@ -21,7 +21,8 @@
 //! In one thing this departs from the paper, whose nodes all broadcast their addresses to all (n² datagrams without a
 //! broadcast medium). Here node zero, which has seen every JOIN, sends the whole table, cut into parts that fit a
 //! datagram; introductions only prove that two nodes hear each other, between all pairs up to eight nodes, beyond that
-//! between each node and those at distance 1, 2, 4, …
+//! between each node and those at distance 1, 2, 4, … Nodes that share a host's memory are not introduced
+//! ([`Config::introduces`]).
 //!
 //! Everything is idempotent and repeated by the one who waits, so loss, duplicates and reordering cost time and nothing
 //! else.

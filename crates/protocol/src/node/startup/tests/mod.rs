@@ -64,6 +64,7 @@ fn config(index: usize, nodes: u16, mode: Mode) -> Config {
         job: None,
         prog: None,
         multicast: true,
+        introduces: true,
         deadline: Some(mode.default_deadline()),
     }
 }

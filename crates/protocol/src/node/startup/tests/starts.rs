@@ -53,6 +53,20 @@ fn a_thousand_nodes_start() {
 }
 
 #[test]
+fn nodes_that_share_memory_are_not_introduced_to_each_other() {
+    for nodes in [2, 5, 16] {
+        let mut network = Network::new(nodes, 0);
+        let sharing = |i| Config { introduces: false, multicast: false, ..launched(i, nodes as u16) };
+        network.start_all(0..nodes as usize, sharing);
+        network.run_to_ends();
+        network.assert_one_job();
+        // Each other node asks, confirms and is ready; node zero answers all of that, but the last by the start, and
+        // sends the table.
+        assert_eq!(network.sent, 8 * (nodes - 1) - 1);
+    }
+}
+
+#[test]
 fn a_job_of_one_node_sends_nothing() {
     let mut network = Network::new(1, 0);
     for mode in [Mode::Discover, Mode::Serve] {
