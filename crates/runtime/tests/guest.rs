@@ -201,6 +201,15 @@ fn a_wrong_id_is_refused_and_the_right_one_can_be_tried_next() {
 }
 
 #[test]
+fn an_id_in_the_environment_that_is_none_is_told_in_one_sentence() {
+    let start = |id| spawn(&[("GUEST_ROLE", "environment"), ("COMEM_ID", id), ("COMEM_NODES", "2")]);
+    let cut = UniqueId::new().unwrap().to_string().replacen("comem1:", "comem1:0", 1);
+    let both = all_said(vec![start("nonsense"), start(&cut)]);
+    assert!(both[0].starts_with("failed: cannot start: COMEM_ID: this is no id of a job"), "{both:?}");
+    assert!(both[1].starts_with("failed: cannot start: COMEM_ID: this id was cut or changed"), "{both:?}");
+}
+
+#[test]
 fn a_node_of_comem_run_cannot_join_another_job_by_an_id() {
     let id = UniqueId::new().unwrap().to_string();
     let launched = [("COMEM_CONTROL_FD", "3"), ("COMEM_NODE", "0"), ("COMEM_NODES", "2")];

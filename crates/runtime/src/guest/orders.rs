@@ -213,11 +213,11 @@ impl Orders {
     /// The id in `COMEM_ID`, with `COMEM_NODES` and perhaps `COMEM_NODE`.
     fn guest_of_environment(&self) -> Result<Option<Guest>> {
         let Some(text) = self.read(ID_VARIABLE).filter(|text| !text.is_empty()) else { return Ok(None) };
-        let id: UniqueId = text.parse().map_err(|error| wrong(format!("{ID_VARIABLE}: {error}")))?;
+        let id = text.parse::<rendezvous::UniqueId>().map_err(|error| wrong(format!("{ID_VARIABLE}: {error}")))?;
         let number = |name: &str| self.read(name).and_then(|text| text.parse::<u16>().ok());
         let processes = number(var::NODES)
             .ok_or_else(|| wrong(format!("{ID_VARIABLE} without the number of processes; set {} too", var::NODES)))?;
-        Ok(Some(Guest { id: id.0, rank: number(var::NODE).map(NodeId), processes, may_be_early: false }))
+        Ok(Some(Guest { id, rank: number(var::NODE).map(NodeId), processes, may_be_early: false }))
     }
 }
 
