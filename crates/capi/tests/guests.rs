@@ -111,6 +111,57 @@ fn a_program_sends_by_mpi_and_shares_by_comem() {
     assert_eq!(said.iter().map(|text| text.trim_end()).collect::<Vec<_>>(), lines(3));
 }
 
+/// The program in Fortran beside MPI, by a compiler of C and one of Fortran, each with its words about MPI.
+fn fortran_beside_mpi(c: &[&str], fortran: &[&str], directory: &Path) -> PathBuf {
+    let (object, out) = (directory.join("start_beside.o"), directory.join("beside"));
+    let include = common::root().join("include");
+    let mut command = Command::new(c[0]);
+    command.args(&c[1..]).args(["-std=c99", "-Wall", "-Wextra", "-D_DEFAULT_SOURCE", "-O2", "-c", "-I"]).arg(&include);
+    common::run(command.arg(common::program("start_beside.c")).arg("-o").arg(&object));
+    let mut command = Command::new(fortran[0]);
+    command.args(&fortran[1..]).args(["-O1", "-J"]).arg(directory).arg("-I").arg(&include).arg("-o").arg(&out);
+    command.arg(include.join("comem.f90")).arg(common::program("beside_mpi.f90")).arg(object);
+    command.arg(common::library().join("libcomem.so"));
+    common::run(command.arg(format!("-Wl,-rpath,{}", common::library().display())));
+    out
+}
+
+#[test]
+fn a_fortran_program_starts_by_its_communicators_handle() {
+    if !common::has("gfortran") {
+        println!("SKIP: there is no Fortran compiler (Debian: gfortran)");
+        return;
+    }
+    let (directory, fake) = (scratch("fortran"), common::program("fake_mpi"));
+    let (fake, before) = (fake.display().to_string(), fake.join("fortran.h").display().to_string());
+    let c = ["cc", "-Werror", "-I", &fake, "-include", &before];
+    let program = fortran_beside_mpi(&c, &["gfortran", "-I", &fake], &directory);
+    let process = |rank: usize| {
+        let mut command = common::node(&program, 1);
+        command.env("FAKE_RANK", rank.to_string()).env("FAKE_SIZE", "3").env("FAKE_DIRECTORY", &directory);
+        command
+    };
+    let said: Vec<String> = side_by_side((0..3).map(process).collect());
+    assert_eq!(said.iter().map(|text| text.trim_end()).collect::<Vec<_>>(), lines(3));
+}
+
+#[test]
+fn a_fortran_program_starts_by_the_handle_of_a_real_communicator() {
+    let compiles = |mpifort: &str| {
+        let source = scratch(&format!("{mpifort}-probe")).join("probe.f90");
+        std::fs::write(&source, "include 'mpif.h'\nend\n").expect("a file");
+        let output = Command::new(mpifort).arg("-fsyntax-only").arg(source).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let kinds = ["openmpi", "mpich"].map(|kind| ["mpicc", "mpifort", "mpirun"].map(|tool| format!("{tool}.{kind}")));
+    let Some([mpicc, mpifort, mpirun]) = kinds.into_iter().find(|[_, mpifort, _]| compiles(mpifort)) else {
+        println!("SKIP: there is no MPI to compile Fortran with (Debian: libopenmpi-dev and gfortran)");
+        return;
+    };
+    let program = fortran_beside_mpi(&[&mpicc], &[&mpifort], &scratch("real-fortran"));
+    assert_eq!(by_mpirun(&mpirun, &program, &[]), lines(3), "{mpifort}");
+}
+
 /// What three processes of a program print, in order.
 fn by_mpirun(mpirun: &str, program: &Path, arguments: &[&str]) -> Vec<String> {
     let mut command = Command::new("timeout");
