@@ -7,7 +7,7 @@
 # To install (docs/installation.md): install and uninstall (PREFIX=/usr/local, LIBDIR=PREFIX/lib, DESTDIR=), deb (a
 # Debian package), wheel (a Python package).
 #
-# Others: build (with the plug-in for `comem-cc --inline`, where LLVM 19 is there), python (the Python package), teaching (docs/teaching.md), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), profile
+# Others: build (with the plug-in for `comem-cc --inline`, where LLVM 19 is there), python (the Python package), teaching (docs/teaching.md), lint, bench, soak (long simulations, programs again and again, random programs), packages (the crates compiled from their packages, the image for Kubernetes), fuzz (the wire code), profile
 # (counts what the library's code does most, for this compiler: tools/profile.sh), clean. CARGO_TARGET_DIR is respected.
 
 SHELL := /bin/bash
@@ -38,7 +38,7 @@ programs python wheel soak fuzz: export CARGO_BUILD_RUSTFLAGS := $(CARGO_BUILD_R
 endif
 endif
 
-.PHONY: install uninstall deb wheel build compiler demo teaching python test lint bench soak fuzz profile clean help tools-build tools-test programs workloads
+.PHONY: install uninstall deb wheel packages build compiler demo teaching python test lint bench soak fuzz profile clean help tools-build tools-test programs workloads
 
 help:
 	@sed -n '/^# Comem/,/^$$/s/^# \{0,1\}//p' Makefile
@@ -156,6 +156,10 @@ lint: tools-build
 bench: workloads
 	@$(MAKE) --no-print-directory out/bench/access
 	@$(RELEASE)/comem-bench $(BENCH)
+
+# What takes long of what is handed on: the crates as packages, compiled from these alone, and the image for Kubernetes.
+packages: tools-build
+	@tests/packages.sh
 
 soak: workloads
 	@$(MAKE) --no-print-directory -C tests/random COMEM_LIB="$(abspath $(RELEASE))" OUT="$(abspath out/workloads)"

@@ -104,6 +104,7 @@ stage "Rust tests" rust_tests
 stage "headers" tests/headers.sh
 stage "build of the workloads" build
 stage "installation" tests/install.sh
+stage "manifests of Kubernetes" tests/kubernetes.sh
 stage "workloads" tests/workloads.sh
 stage "the plug-in beside an adversary" checked_programs
 stage "programs on shared pages" env COMEM_KERNELS_DSM=1 tests/kernels.sh
