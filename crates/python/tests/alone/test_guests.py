@@ -118,6 +118,15 @@ def test_torchruns_variables(tmp_path):
     assert said == ["node 0 of 2: 2", "node 1 of 2: 2"]
 
 
+def test_a_real_torchrun(tmp_path):
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("SKIP: Python: torch is not installed")
+    program = tmp_path / "program.py"
+    program.write_text(block("torchrun"))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    assert sorted(run([*torchrun, str(program)]).splitlines()) == ["node 0 of 2: 2", "node 1 of 2: 2"]
+
+
 def openmpi():
     for mpirun in filter(None, map(shutil.which, ("mpirun.openmpi", "mpirun"))):
         about = subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout
