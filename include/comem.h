@@ -51,8 +51,9 @@
 #include <string.h>
 
 /* Versions that begin with 0 promise nothing about the next one: build programs anew with the header of the library
- * that they run with. That is why the library's name has no version (libcomem.so). A program that calls what its
- * library does not have ends there with the loader's sentence, which names the function. */
+ * that they run with. A program asks for the library by its interface's version (libcomem.so.0.1: the first two of
+ * these numbers), and so does not run with another's. One that calls what its library does not have ends there with the
+ * loader's sentence, which names the function. */
 #define COMEM_VERSION_MAJOR 0
 #define COMEM_VERSION_MINOR 1
 #define COMEM_VERSION_PATCH 0

@@ -60,4 +60,24 @@ for cxx in c++ clang++; do
         alone comem.h "$standard, with plain threads" "$cxx" -x c++ "-std=$standard" -DCOMEM_PTHREADS
     done
 done
+
+# layout DIRECTORY SAID: whether the structures of the comem.h there are those that programs have compiled in.
+layout() { cc -std=c11 "-I$1" -Wall -Wextra -Werror -fsyntax-only crates/capi/tests/programs/layout.c 2>"$2"; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -r include "$work/other"
+# Somebody adds a field.
+sed -i 's|^    int home_number; .*|&\n    int another;|' "$work/other/comem.h"
+if [ "$(getconf LONG_BIT)" != 64 ]; then
+    echo "SKIP: the layout of public structures: the table is that of machines of 64 bits"
+elif layout "$work/other" "$work/said"; then
+    echo "FAILED: a field more in a public structure is noticed"
+    status=1
+elif layout include "$work/said"; then
+    echo "ok: public structures are as programs have them compiled in"
+else
+    cat "$work/said"
+    echo "FAILED: public structures are as programs have them compiled in (crates/capi/tests/programs/layout.c)"
+    status=1
+fi
 exit "$status"
