@@ -748,11 +748,9 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
         shared.views.iter().for_each(|views| views.end_one_copy());
     }
     node.launcher.tell(&FromNode::Finished);
-    if node.nodes() > 1 {
-        // Others may have missed this node's arrival; the service thread reminds them meanwhile.
-        node.life.shutdown.answer_others();
-    }
-    node.leave();
+    // Others may have missed this node's arrival; the service thread reminds them meanwhile.
+    let all_have_finished = node.nodes() == 1 || node.life.shutdown.answer_others();
+    node.leave(all_have_finished);
     node.wire.retire();
     // The main thread may live on.
     crate::end_current_life();

@@ -90,7 +90,7 @@ impl Comem {
     /// What the system refused.
     pub unsafe fn part(&self, keep: &[Range<usize>]) -> Result<()> {
         self.node.life.set_over(|| Over::Finished);
-        self.node.leave();
+        self.node.leave(false);
         self.node.wire.retire();
         crate::service::listen_no_more();
         let kept = Error::system("cannot keep the heap of a job that is over");

@@ -424,6 +424,11 @@ impl Detector {
         self.farewell(now, LossCause::Left);
     }
 
+    /// The same where all nodes are known to be past the closing barrier: nobody has to be told.
+    pub fn leave_without_a_word(&mut self) {
+        self.fall_silent(LossCause::Left);
+    }
+
     /// This node ends with an error of its own: it tells the others why.
     pub fn stop(&mut self, now: Time, why: &str) {
         let why = super::message::fit(why, super::message::REASON_MAX);
@@ -431,11 +436,17 @@ impl Detector {
     }
 
     fn farewell(&mut self, now: Time, why: LossCause) {
-        if self.left {
-            return;
+        let to_all = why != LossCause::Left || self.nodes.len() <= TOLD_ALL_MAX;
+        if self.fall_silent(why) {
+            self.tell(now, News::Gone(self.me), to_all);
         }
-        let leaves = why == LossCause::Left;
-        self.left = true;
+    }
+
+    /// From now on nothing is a loss; whether something was before.
+    fn fall_silent(&mut self, why: LossCause) -> bool {
+        if std::mem::replace(&mut self.left, true) {
+            return false;
+        }
         self.watched.clear();
         self.suspects.clear();
         self.rumours.clear();
@@ -444,8 +455,7 @@ impl Detector {
         if let Some(status) = self.nodes.get_mut(self.me.index()) {
             *status = Status::Gone { why, reporter: self.me };
         }
-        let to_all = !leaves || self.nodes.len() <= TOLD_ALL_MAX;
-        self.tell(now, News::Gone(self.me), to_all);
+        true
     }
 
     /// Takes a datagram of type 13 to 15 that came from `from`.

@@ -312,6 +312,26 @@ fn nodes_that_leave_after_the_closing_barrier_are_not_lost() {
 }
 
 #[test]
+fn where_all_have_passed_the_closing_barrier_nobody_is_told_who_leaves() {
+    for count in [2, 5, 100] {
+        let mut ring = Ring::new(count, 0, WatchConfig::default());
+        ring.run_for(Span::from_ms(700));
+        ring.nodes.iter_mut().for_each(Detector::closing);
+        ring.nodes.iter_mut().for_each(Detector::closed);
+        for index in 0..count {
+            let sent = ring.sent;
+            ring.nodes[index].leave_without_a_word();
+            ring.collect(index);
+            assert_eq!(ring.sent, sent);
+            ring.state[index] = State::Ended;
+            // Others run on for far longer than nodes do then, and find closed ports.
+            ring.run_for(Span::from_ms(if index == 0 { 1_000 } else { 5 }));
+        }
+        assert_eq!(ring.all_events(), 0, "{count} nodes");
+    }
+}
+
+#[test]
 fn a_node_that_dies_inside_the_closing_barrier_is_lost_after_a_second() {
     let mut ring = Ring::new(3, 0, WatchConfig::default());
     ring.nodes.iter_mut().for_each(Detector::closing);
