@@ -144,7 +144,7 @@ pub fn sweep(directory: &Path) {
 /// Whether a program was linked with a library that insists on being the first.
 fn names_another_first(program: &Path) -> bool {
     let contents = std::fs::read(program).unwrap_or_default();
-    contents.starts_with(b"\x7fELF") && contents.windows(FIRST_OR_NEVER.len()).any(|part| part == FIRST_OR_NEVER)
+    contents.starts_with(b"\x7fELF") && memchr::memmem::find(&contents, FIRST_OR_NEVER).is_some()
 }
 
 /// Others' libraries come first: some insist on it.
