@@ -14,8 +14,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The schema's number; it grows when a field changes its meaning or goes.
-pub const SCHEMA: u32 = 1;
+pub use comem::STATS_SCHEMA as SCHEMA;
 
 /// What is known of a node in the end.
 #[derive(Clone, Debug, Default)]

@@ -86,6 +86,7 @@ pub use error::{Error, Result};
 pub use guest::{Builder, UniqueId};
 pub use heap::{Home, PageSlice};
 pub use object::ObjectOptions;
+pub use report::STATS_SCHEMA;
 pub use thread::{LockGuard, ReadGuard, Thread, WriteGuard, split};
 
 use comem_memory::pages::fault::uncancelled;

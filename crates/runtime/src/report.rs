@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The version of the stats file's form.
+/// The number of the stats file's form, whoever writes it: it grows when a field changes its meaning or goes.
 pub const STATS_SCHEMA: u32 = 1;
 
 /// Most variables that are named of a page.
