@@ -323,6 +323,7 @@ fn start_up() -> Startup {
         ports: vec![9000, 9001, 9002],
         job: Some(1),
         prog: Some(PROG),
+        introduces: true,
         multicast: false,
         deadline: None,
     };
