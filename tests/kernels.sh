@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs the programs on shared pages in their tiny sizes, in three builds: for one thread, with plain threads, and with
 # Comem on one to eight nodes under `hlrc`, `scope`, `lrc`, `multicast`, `msi` and `hardware`, and over udp with every
-# detector and two threads a node. Each checks its own result, and all must end with the same checksum. The third build
-# is left out unless COMEM_KERNELS_DSM=1. Reports in TAP.
+# detector and two threads a node. Each checks its own result, and all must end with the same checksum. The functions in
+# which they spend their time are the same instructions in all builds. The third build is left out unless
+# COMEM_KERNELS_DSM=1. Reports in TAP.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -90,6 +91,50 @@ for name in "${kernels[@]}"; do
                 "$programs/$name" --preset tiny
         done
     done
+done
+
+# instructions PROGRAM FUNCTION: a function's instructions, addresses left out, and where in a cache line it begins.
+instructions() {
+    objdump -d --no-show-raw-insn --disassemble="$2" "$1" 2>/dev/null | awk -v name="<$2>:" '
+        $2 == name {
+            inside = 1
+            print "begins", $1 ~ /[048c]0$/ ? "at" : "within", "a cache line"
+            next
+        }
+        inside && NF == 0 { exit }
+        inside {
+            sub(/^[^\t]*\t/, "")
+            sub(/#.*/, "")
+            sub(/0x[0-9a-f]+\(%rip\)/, "(%rip)")
+            sub(/[0-9a-f]+ </, "<")
+            print
+        }'
+}
+
+# same_code NAME FUNCTION: whether all builds of a program have the same function.
+same_code() {
+    local expected build
+    local builds=("$1-threads")
+    with_comem && builds+=("$1")
+    expected=$(instructions "$programs/$1-sequential" "$2")
+    if [[ $expected != "begins at a cache line"* ]]; then
+        verdict "not ok" "$1: $2 begins at a cache line: $(head -n 1 <<<"$expected")"
+        return
+    fi
+    for build in "${builds[@]}"; do
+        [ "$(instructions "$programs/$build" "$2")" = "$expected" ]
+        verdict "$([ $? = 0 ] && echo ok || echo "not ok")" "$build: $2 is that of $1-sequential"
+    done
+}
+
+for name in "${kernels[@]}"; do
+    if ! command -v objdump >/dev/null; then
+        left_out "$name: the same instructions in all builds" "there is no objdump; sudo apt-get install binutils"
+        continue
+    fi
+    hot=$(sed -n 's/^KERNEL_HOT static .*[ *]\([a-z_]*\)(.*/\1/p' "workloads/$name.c")
+    [ -n "$hot" ] || verdict "not ok" "$name says where it spends its time"
+    for function in $hot; do same_code "$name" "$function"; done
 done
 
 # What is too large for a check says so; and without being asked, one wrong number is found.

@@ -105,7 +105,7 @@ static void sort_places(own *self) {
 }
 
 /* Puts places into the order of their keys: those of a cube that holds all; gives its width. */
-static double order_places(own *self) {
+KERNEL_HOT static double order_places(own *self) {
     double low[AXES], width = 0;
     for (int x = 0; x < AXES; x++) {
         double high = self->places[0].at[x];
@@ -181,7 +181,7 @@ static void weigh(own *self, cell *c, double width) {
 }
 
 /* Builds the cell with number `at` over its places and all cells below it; `shift` is where its keys' next bits are. */
-static void build(own *self, int64_t at, int shift, double width) {
+KERNEL_HOT static void build(own *self, int64_t at, int shift, double width) {
     cell *c = &self->tree[at];
     if (c->high - c->low > LEAF_BODIES && shift >= 0) {
         c->first_cell = self->cells;
@@ -232,7 +232,7 @@ static inline double distance(const double *from, const double *to, double *d) {
 }
 
 /* Sets a body's acceleration, potential and work by walking the tree. */
-static void accelerate(const own *self, body *b, int64_t number) {
+KERNEL_HOT static void accelerate(const own *self, body *b, int64_t number) {
     int64_t stack[STACK_MAX], depth = 0;
     double d[AXES];
     b->potential = 0;
@@ -263,7 +263,7 @@ static void accelerate(const own *self, body *b, int64_t number) {
 /* ---- a step ---------------------------------------------------------------------------------------------------- */
 
 /* Copies the places of all bodies. */
-static void copy_places(own *self, const body *bodies) {
+KERNEL_HOT static void copy_places(own *self, const body *bodies) {
     for (int64_t i = 0; i < body_count; i++) {
         place *p = &self->places[i];
         memcpy(p->at, bodies[i].at, sizeof p->at);
@@ -274,7 +274,7 @@ static void copy_places(own *self, const body *bodies) {
 }
 
 /* Of places in order, those of part `t` of `threads`, by the work that they took last. */
-static void choose_places(own *self, int64_t t, int64_t threads) {
+KERNEL_HOT static void choose_places(own *self, int64_t t, int64_t threads) {
     int64_t total = 0, before = 0;
     for (int64_t i = 0; i < body_count; i++) total += self->places[i].work;
     self->low = self->high = body_count;

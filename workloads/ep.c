@@ -56,7 +56,7 @@ static void tabulate_pair(table *t, double x, double y) {
 }
 
 /* Tabulates pairs [low, high) of the sequence. */
-static void tabulate(table *t, uint64_t low, uint64_t high) {
+KERNEL_HOT static void tabulate(table *t, uint64_t low, uint64_t high) {
     uint64_t state = SEED * power(2 * low) & MASK;
     for (uint64_t i = low; i < high; i++) {
         const double x = 2.0 * next(&state) - 1.0;

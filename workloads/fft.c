@@ -76,7 +76,7 @@ static void swap_by_reversed_bits(number *row) {
 }
 
 /* Transforms a row in place; backwards if `inverse`, without dividing by its length. */
-static void transform_row(number *row, int inverse) {
+KERNEL_HOT static void transform_row(number *row, int inverse) {
     swap_by_reversed_bits(row);
     for (int64_t half = 1; half < side; half *= 2) {
         for (int64_t base = 0; base < side; base += 2 * half) {
@@ -91,7 +91,7 @@ static void transform_row(number *row, int inverse) {
 }
 
 /* Multiplies row i of the matrix by the twiddle factors. */
-static void twiddle_row(number *row, int64_t i, int inverse) {
+KERNEL_HOT static void twiddle_row(number *row, int64_t i, int inverse) {
     for (int64_t j = 0; j < side; j++) row[j] = times(row[j], inverse ? conjugate(root(i * j)) : root(i * j));
 }
 
@@ -131,6 +131,20 @@ static number *new_rows(void) {
     return kernel_private((size_t)(TILE * pitch()) * sizeof(number));
 }
 
+/* Reads rows [low, high) of a strip, which lie one behind the other, as columns. */
+KERNEL_HOT static void gather_rows(number *rows, const number *next, int64_t low, int64_t high) {
+    for (int64_t j = low; j < high; j++) {
+        for (int64_t k = 0; k < TILE; k++) rows[k * pitch() + j] = *next++;
+    }
+}
+
+/* Stores `columns` columns from `j` of `count` rows as rows of a strip. */
+KERNEL_HOT static void scatter_rows(number *next, const number *rows, int64_t j, int64_t columns, int64_t count) {
+    for (int64_t k = 0; k < count; k++) {
+        memcpy(next + k * TILE, rows + k * pitch() + j, (size_t)columns * sizeof *next);
+    }
+}
+
 /* Reads a strip of this thread's columns: they are the rows of the transposed matrix. First from its own part, then
  * from the next thread's, so that not all ask the same one. */
 static void gather(number *rows, number **from, int64_t strip) {
@@ -138,11 +152,8 @@ static void gather(number *rows, number **from, int64_t strip) {
     int64_t low, high;
     for (int t = 0; t < threads; t++) {
         const int owner = (self + t) % threads;
-        const number *next = strip_of(from, owner, self, strip);
         kernel_part(side, threads, owner, &low, &high);
-        for (int64_t j = low; j < high; j++) {
-            for (int64_t k = 0; k < TILE; k++) rows[k * pitch() + j] = *next++;
-        }
+        gather_rows(rows, strip_of(from, owner, self, strip), low, high);
     }
 }
 
@@ -154,8 +165,7 @@ static void scatter(number **to, const number *rows, int64_t i, int64_t count, i
         kernel_part(side, threads, part, &low, &high);
         for (int64_t j = low; j < high; j += TILE) {
             number *next = strip_of(to, self, part, (j - low) / TILE) + (i - first) * TILE;
-            const size_t columns = (size_t)(high - j < TILE ? high - j : TILE);
-            for (int64_t k = 0; k < count; k++) memcpy(next + k * TILE, rows + k * pitch() + j, columns * sizeof *next);
+            scatter_rows(next, rows, j, high - j < TILE ? high - j : TILE, count);
         }
     }
 }

@@ -280,7 +280,7 @@ static int64_t members_of(const family *f) {
 
 /* Thread 0: sets up the arrays of a family's members, from what is known of each and from the families that were peeled
  * into them. */
-static void fill_pool(pool s, const pedigree *p, int64_t number) {
+KERNEL_HOT static void fill_pool(pool s, const pedigree *p, int64_t number) {
     const family *f = &p->families[number];
     const int64_t genotypes = p->of.genotypes;
     for (int64_t j = 0; j < members_of(f); j++) {
@@ -329,7 +329,7 @@ static double children_given(const pedigree *p, const family *f, const own *self
 }
 
 /* Thread `t` of `threads`, where a parent is the pivot: its entries number t, t + threads and so on. */
-static void share_parent(pool s, const pedigree *p, const family *f, own *self, int64_t t, int64_t threads) {
+KERNEL_HOT static void share_parent(pool s, const pedigree *p, const family *f, own *self, int64_t t, int64_t threads) {
     const int side = (int)f->pivot;
     const int64_t genotypes = p->of.genotypes;
     double *values = s.values + side * genotypes;
@@ -368,7 +368,7 @@ static void add_to_child(pool s, const pedigree *p, const family *f, own *self, 
 
 /* The same where a child is the pivot. The entries of the parent that has more are dealt to a fixed number of shares,
  * and shares to threads, so that sums are made in the same order whoever makes them. */
-static void share_child(pool s, const pedigree *p, const family *f, own *self, int64_t t, int64_t threads) {
+KERNEL_HOT static void share_child(pool s, const pedigree *p, const family *f, own *self, int64_t t, int64_t threads) {
     const int side = s.counts[FATHER] >= s.counts[MOTHER] ? FATHER : MOTHER;
     const int64_t genotypes = p->of.genotypes;
     for (int64_t share = t; share < SHARES; share += threads) {
@@ -389,7 +389,7 @@ static void share_family(pool s, const pedigree *p, int64_t number, own *self, i
 
 /* Thread 0: adds up what the threads found. The pivot's array becomes the family's result, divided by its sum so that
  * numbers do not become too small; of the sum the logarithm is kept. */
-static void sum_family(pool s, const pedigree *p, int64_t number, own *self) {
+KERNEL_HOT static void sum_family(pool s, const pedigree *p, int64_t number, own *self) {
     const family *f = &p->families[number];
     const int64_t genotypes = p->of.genotypes, count = s.counts[f->pivot];
     const int32_t *index = s.index + f->pivot * genotypes;
@@ -408,7 +408,7 @@ static void sum_family(pool s, const pedigree *p, int64_t number, own *self) {
 }
 
 /* Every thread: what each genotype passes on with this theta. */
-static void begin_evaluation(const pedigree *p, double theta, own *self) {
+KERNEL_HOT static void begin_evaluation(const pedigree *p, double theta, own *self) {
     for (int64_t g = 0; g < p->of.genotypes; g++) pass_on(&p->of, g, theta, &self->passed_on[g]);
     self->log_scale = 0;
 }

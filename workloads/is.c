@@ -43,13 +43,31 @@ static inline uint64_t trace(int64_t round, int64_t key, int64_t rank) {
     return (uint64_t)rank * (2 * (uint64_t)key + 1) * (2 * (uint64_t)round + 1);
 }
 
+/* What keys number `low` and following add in a round, with the rank of each bucket's keys. */
+KERNEL_HOT static uint64_t trace_keys(int64_t round, const int32_t *keys, int64_t low, int64_t high,
+                                      const int32_t *ranks) {
+    uint64_t sum = 0;
+    for (int64_t i = low; i < high; i++) sum += trace(round, i, ranks[keys[i - low]]);
+    return sum;
+}
+
+KERNEL_HOT static void count_keys(const int32_t *keys, int64_t count, int32_t *counts) {
+    memset(counts, 0, (size_t)bucket_count * sizeof *counts);
+    for (int64_t i = 0; i < count; i++) counts[keys[i]]++;
+}
+
 /* ---- a round --------------------------------------------------------------------------------------------------- */
+
+/* Adds to each of `count` buckets. */
+KERNEL_HOT static void add(int32_t *restrict to, const int32_t *restrict mine, int64_t count) {
+    for (int64_t b = 0; b < count; b++) to[b] += mine[b];
+}
 
 static void add_section(int64_t section, const int32_t *mine) {
     int64_t low, high;
     kernel_part(bucket_count, sections, section, &low, &high);
     comem_lock((uint64_t)section);
-    for (int64_t b = low; b < high; b++) buckets[b] += mine[b];
+    add(buckets + low, mine + low, high - low);
     comem_unlock((uint64_t)section);
 }
 
@@ -60,7 +78,7 @@ static void add_counts(const int32_t *mine) {
 }
 
 /* Turns all counts into the rank of a bucket's keys; gives how many keys there are in all. */
-static int64_t rank_buckets(int32_t *ranks) {
+KERNEL_HOT static int64_t rank_buckets(int32_t *ranks) {
     int32_t sum = 0;
     for (int64_t b = 0; b < bucket_count; b++) {
         ranks[b] = sum;
@@ -79,15 +97,12 @@ typedef struct own {
 static void do_round(own *self, int64_t round) {
     if (comem_thread() == 0) memset(buckets, 0, (size_t)bucket_count * sizeof *buckets);
     change_keys(self->keys, self->low, self->high, round);
-    memset(self->counts, 0, (size_t)bucket_count * sizeof *self->counts);
-    for (int64_t i = 0; i < self->high - self->low; i++) self->counts[self->keys[i]]++;
+    count_keys(self->keys, self->high - self->low, self->counts);
     comem_barrier();
     add_counts(self->counts);
     comem_barrier();
     if (rank_buckets(self->counts) != key_count) self->missed++;
-    for (int64_t i = self->low; i < self->high; i++) {
-        self->result += trace(round, i, self->counts[self->keys[i - self->low]]);
-    }
+    self->result += trace_keys(round, self->keys, self->low, self->high, self->counts);
     comem_barrier();
 }
 

@@ -15,6 +15,15 @@
 
 enum { KERNEL_NUMBERS_MAX = 6, KERNEL_PAGE = 4096, KERNEL_LINE = 64 };
 
+/* For the functions in which a program spends its time. Each is compiled by itself and begins at a cache line. So its
+ * instructions are the same in all three builds, at the same places of cache lines: no build is faster because of what
+ * the compiler knows or puts around them. tests/kernels.sh compares them. */
+#if defined(__clang__)
+#define KERNEL_HOT __attribute__((noinline, aligned(KERNEL_LINE)))
+#else
+#define KERNEL_HOT __attribute__((noipa, aligned(KERNEL_LINE)))
+#endif
+
 /* A problem size with a name: a value for each of a program's numbers, in their order. */
 typedef struct preset {
     const char *name;

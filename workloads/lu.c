@@ -44,7 +44,7 @@ static void fill_block(double *a, int64_t i, int64_t j) {
 }
 
 /* a := its factors, the lower one with ones on the diagonal, which are left out. */
-static void factor(double *a) {
+KERNEL_HOT static void factor(double *a) {
     for (int64_t k = 0; k < block; k++) {
         for (int64_t r = k + 1; r < block; r++) {
             const double f = a[r * block + k] /= a[k * block + k];
@@ -54,7 +54,7 @@ static void factor(double *a) {
 }
 
 /* a := a times the inverse of the upper factor in `diagonal`. */
-static void solve_upper(double *restrict a, const double *restrict diagonal) {
+KERNEL_HOT static void solve_upper(double *restrict a, const double *restrict diagonal) {
     for (int64_t r = 0; r < block; r++) {
         for (int64_t k = 0; k < block; k++) {
             const double f = a[r * block + k] /= diagonal[k * block + k];
@@ -64,7 +64,7 @@ static void solve_upper(double *restrict a, const double *restrict diagonal) {
 }
 
 /* a := the inverse of the lower factor in `diagonal`, times a. */
-static void solve_lower(double *restrict a, const double *restrict diagonal) {
+KERNEL_HOT static void solve_lower(double *restrict a, const double *restrict diagonal) {
     for (int64_t k = 0; k < block; k++) {
         for (int64_t r = k + 1; r < block; r++) {
             const double f = diagonal[r * block + k];
@@ -84,7 +84,7 @@ static inline void subtract_n(double *restrict a, const double *restrict l, cons
 }
 
 /* The same; a size known when this is compiled lets the compiler work on several elements at a time. */
-static void subtract(double *a, const double *l, const double *u) {
+KERNEL_HOT static void subtract(double *a, const double *l, const double *u) {
     if (block == COMMON_SIZE) {
         subtract_n(a, l, u, COMMON_SIZE);
     } else {

@@ -21,8 +21,9 @@ static int64_t **counts;   /* of each thread: its keys with each value of the di
 static int64_t **starts;   /* of each thread: for its values and each thread, the first place among its values */
 static int64_t **totals;   /* of each thread: the keys with its values */
 
-static inline int64_t digit(uint32_t key, int shift) {
-    return (key >> shift) & ((uint32_t)radix - 1);
+/* The value of a key's digit; `mask` is the radix less one. */
+static inline int64_t digit(uint32_t key, int shift, uint32_t mask) {
+    return (key >> shift) & mask;
 }
 
 static uint32_t first_key(int64_t i) {
@@ -45,11 +46,16 @@ static void values_of(int thread, int64_t *low, int64_t *high) {
 
 /* ---- a pass ---------------------------------------------------------------------------------------------------- */
 
+/* Counts the digits of keys. */
+KERNEL_HOT static void count_digits(const uint32_t *from, int64_t key_total, int shift, uint32_t mask, int64_t *mine) {
+    memset(mine, 0, ((size_t)mask + 1) * sizeof *mine);
+    for (int64_t i = 0; i < key_total; i++) mine[digit(from[i], shift, mask)]++;
+}
+
 static void count(const uint32_t *from, int shift) {
-    int64_t low, high, *mine = counts[comem_thread()];
+    int64_t low, high;
     keys_of(comem_thread(), &low, &high);
-    memset(mine, 0, (size_t)radix * sizeof *mine);
-    for (int64_t i = low; i < high; i++) mine[digit(from[i], shift)]++;
+    count_digits(from + low, high - low, shift, (uint32_t)radix - 1, counts[comem_thread()]);
 }
 
 /* Adds up this thread's values, over all threads: by value first, by thread second. */
@@ -66,6 +72,12 @@ static void add_up(void) {
     *totals[self] = sum;
 }
 
+/* Moves keys to the places of their digits, each of which goes up by one with every key. */
+KERNEL_HOT static void move_keys(const uint32_t *from, int64_t key_total, uint32_t *to, int shift, uint32_t mask,
+                                 int64_t *places) {
+    for (int64_t i = 0; i < key_total; i++) to[places[digit(from[i], shift, mask)]++] = from[i];
+}
+
 /* Moves this thread's keys to their places. `places` is memory of its own, a place for each value of the digit. */
 static void move(const uint32_t *from, uint32_t *to, int shift, int64_t *places) {
     const int threads = comem_threads(), self = comem_thread();
@@ -78,7 +90,7 @@ static void move(const uint32_t *from, uint32_t *to, int shift, int64_t *places)
         before += *totals[t];
     }
     keys_of(self, &low, &high);
-    for (int64_t i = low; i < high; i++) to[places[digit(from[i], shift)]++] = from[i];
+    move_keys(from + low, high - low, to, shift, (uint32_t)radix - 1, places);
 }
 
 /* How many digits keys have. */

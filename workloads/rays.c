@@ -231,7 +231,7 @@ static inline int meets_box(const ray *r, vector inverse, const box *b, double f
 
 /* What a ray meets first before it has gone `*far`: a sphere's number, FLOOR or NOTHING. `*far` becomes how far that
  * is. Of spheres at the same distance that with the lowest number counts. */
-static int64_t meet(const scene *s, const ray *r, double *far) {
+KERNEL_HOT static int64_t meet(const scene *s, const ray *r, double *far) {
     const vector inverse = {1 / r->to.x, 1 / r->to.y, 1 / r->to.z};
     int64_t found = NOTHING, stack[STACK_MAX], depth = 0;
     const double down = (FLOOR_HEIGHT - r->from.z) / r->to.z;
@@ -318,7 +318,7 @@ static uint32_t byte_of(double light) {
 }
 
 /* Pixel number `pixel`, in rows from above; adds the rays that it took. */
-static uint32_t pixel_of(const scene *s, meeting *first, int64_t pixel, int64_t *rays) {
+KERNEL_HOT static uint32_t pixel_of(const scene *s, meeting *first, int64_t pixel, int64_t *rays) {
     const vector ahead = unit(minus(LOOK_AT, EYE)), right = unit(cross(ahead, UP)), up = cross(right, ahead);
     const double scale = 2 * VIEW / (double)(width > height ? width : height);
     vector sum = {0, 0, 0};

@@ -47,7 +47,7 @@ static void fill(grid g, int64_t low, int64_t high) {
 
 /* Relaxes the cells of one colour in rows [low, high). The neighbours above and below have the cell's own index in
  * their row of the other colour; of those beside it one has, and the other is before it or behind. */
-static void relax(grid g, int colour, int64_t low, int64_t high) {
+KERNEL_HOT static void relax(grid g, int colour, int64_t low, int64_t high) {
     for (int64_t row = low > 1 ? low : 1; row < high && row < rows - 1; row++) {
         const int odd = (int)((row + colour) & 1);
         const float *above = g.colour[!colour][row - 1], *below = g.colour[!colour][row + 1];

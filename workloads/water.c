@@ -79,7 +79,7 @@ static double spring(const molecule *m, force *f, int a, int b, double length, d
 }
 
 /* Sets the forces on a molecule to those within it; gives their energy. */
-static double inner_forces(const molecule *m, force *f) {
+KERNEL_HOT static double inner_forces(const molecule *m, force *f) {
     memset(f, 0, sizeof *f);
     return spring(m, f, 0, 1, BOND, BOND_SPRING) + spring(m, f, 0, 2, BOND, BOND_SPRING) +
            spring(m, f, 1, 2, OPENING, OPENING_SPRING);
@@ -143,7 +143,7 @@ static double outer_forces(const molecule *a, const molecule *b, force *f, force
 /* ---- a step of a thread's molecules ---------------------------------------------------------------------------- */
 
 /* Brings velocities half a step forward. */
-static void push(box b, own *self) {
+KERNEL_HOT static void push(box b, own *self) {
     for (int64_t i = self->low; i < self->high; i++) {
         molecule *v = &self->velocities[i - self->low];
         for (int p = 0; p < ATOMS; p++) {
@@ -154,7 +154,7 @@ static void push(box b, own *self) {
 }
 
 /* Moves molecules by a step; one whose oxygen leaves the box comes in again on the other side. */
-static void move(box b, own *self) {
+KERNEL_HOT static void move(box b, own *self) {
     for (int64_t i = self->low; i < self->high; i++) {
         molecule *m = b.molecules[i];
         for (int x = 0; x < AXES; x++) {
@@ -178,7 +178,7 @@ static int64_t followers(int64_t i) {
 }
 
 /* Computes, in memory of its own, the forces between its molecules and those that follow; gives the energy. */
-static int64_t attract(box b, own *self) {
+KERNEL_HOT static int64_t attract(box b, own *self) {
     int64_t potential = 0;
     memset(self->forces, 0, (size_t)molecule_count * sizeof *self->forces);
     for (int64_t i = self->low; i < self->high; i++) {
@@ -191,7 +191,7 @@ static int64_t attract(box b, own *self) {
 }
 
 /* Adds its own sums to the forces on molecules [low, high). */
-static void add_forces(box b, const own *self, int64_t low, int64_t high) {
+KERNEL_HOT static void add_forces(box b, const own *self, int64_t low, int64_t high) {
     for (int64_t i = low; i < high; i++) {
         for (int p = 0; p < ATOMS; p++) {
             for (int x = 0; x < AXES; x++) b.forces[i]->on[p][x] += self->forces[i].on[p][x];
@@ -199,7 +199,7 @@ static void add_forces(box b, const own *self, int64_t low, int64_t high) {
     }
 }
 
-static int64_t kinetic_energy(const own *self) {
+KERNEL_HOT static int64_t kinetic_energy(const own *self) {
     int64_t sum = 0;
     for (int64_t i = 0; i < self->high - self->low; i++) {
         for (int p = 0; p < ATOMS; p++) {
