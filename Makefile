@@ -153,8 +153,11 @@ lint: tools-build
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
+# The kernels as they are built for tests, and with more optimisation; what they are compared with.
 bench: workloads
 	@$(MAKE) --no-print-directory out/bench/access
+	@$(MAKE) --no-print-directory -C workloads COMEM_LIB="$(abspath $(RELEASE))" OUT="$(abspath out/workloads/O3)" \
+		KERNEL_LEVEL=-O3 kernels kernels-plain mpi
 	@$(RELEASE)/comem-bench $(BENCH)
 
 # What takes long of what is handed on: the crates as packages, compiled from these alone, and the image for Kubernetes.

@@ -10,6 +10,8 @@ cd "$(dirname "$0")/.."
 bin=${COMEM_BIN:-target/debug}
 programs=${COMEM_WORKLOADS:-out/test}
 kernels=(sor lu fft radix is ep water ilink barnes rays)
+# What Python and MPI compute as well; of these a few runs do.
+compared=(heat kmeans)
 engines=(hlrc scope lrc multicast msi hardware)
 detectors=(uffd-async uffd mprotect)
 number=0
@@ -93,6 +95,20 @@ for name in "${kernels[@]}"; do
     done
 done
 
+for name in "${compared[@]}"; do
+    run "$name for one thread" any "$programs/$name-sequential" --preset tiny
+    expected=$(checksum "$("$programs/$name-sequential" --preset tiny 2>/dev/null)")
+    run "$name with plain threads: 3" "$expected" env COMEM_THREADS=3 "$programs/$name-threads" --preset tiny
+    if ! with_comem; then
+        left_out "$name with Comem"
+        continue
+    fi
+    run "$name on one host, nodes: 2" "$expected" \
+        "$bin/comem" run --no-prefix -n 2 -- "$programs/$name" --preset tiny
+    run "$name over udp, nodes: 3" "$expected" \
+        "$bin/comem" run --no-prefix -n 3 --rehearse -- "$programs/$name" --preset tiny
+done
+
 # instructions PROGRAM FUNCTION: a function's instructions, addresses left out, and where in a cache line it begins.
 instructions() {
     objdump -d --no-show-raw-insn --disassemble="$2" "$1" 2>/dev/null | awk -v name="<$2>:" '
@@ -127,12 +143,12 @@ same_code() {
     done
 }
 
-for name in "${kernels[@]}"; do
+for name in "${kernels[@]}" "${compared[@]}"; do
     if ! command -v objdump >/dev/null; then
         left_out "$name: the same instructions in all builds" "there is no objdump; sudo apt-get install binutils"
         continue
     fi
-    hot=$(sed -n 's/^KERNEL_HOT static .*[ *]\([a-z_]*\)(.*/\1/p' "workloads/$name.c")
+    hot=$(sed -n 's/^KERNEL_HOT static .*[ *]\([a-z_]*\)(.*/\1/p' workloads/"$name".[ch])
     [ -n "$hot" ] || verdict "not ok" "$name says where it spends its time"
     for function in $hot; do same_code "$name" "$function"; done
 done
