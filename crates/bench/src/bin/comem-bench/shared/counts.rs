@@ -75,7 +75,7 @@ impl Bench {
         report::heading("Requests, messages, signals and bytes of the programs' parallel phase, udp", &[]);
         println!("{HEAD}");
         for case in CASES.iter().filter(|c| selection.has(c.name)) {
-            for engine in &selection.engines {
+            for engine in selection.protocols() {
                 for nodes in &selection.nodes {
                     let row = self.count(selection, &library, case, (engine, *nodes))?;
                     good &= row.good;

@@ -1,4 +1,9 @@
-//! The programs on shared pages: on two nodes against two plain threads of one process, and on more nodes than cores.
+//! The programs on shared pages: one thread of each build against the sequential program, two nodes against two plain
+//! threads of one process, and more nodes than cores.
+//!
+//! A program's builds have the same instructions where it spends its time (`KERNEL_HOT` in `workloads/kernel.h`). That
+//! one thread takes as long in each is measured all the same: a ratio to a build that the compiler handicaps would say
+//! nothing.
 
 use super::subjects::Backbones;
 use crate::jobs::Bench;
@@ -12,17 +17,20 @@ use comem_bench::sea;
 #[derive(clap::Args, Clone, Debug)]
 pub struct Selection {
     /// Programs, with commas between them [default: all]
-    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(KERNELS.map(|kernel| kernel.name)))]
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(KERNELS.iter().map(|k| k.name)))]
     pub programs: Vec<String>,
     /// Problem sizes [default: the smallest of a paper that the program has]
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(PRESETS))]
     pub presets: Vec<String>,
-    /// Engines
-    #[arg(long, value_delimiter = ',', default_value = "hlrc,scope")]
+    /// Engines (`counts` leaves out hardware, which has nothing to count)
+    #[arg(long, value_delimiter = ',', default_value = "hardware,hlrc,scope")]
     pub engines: Vec<String>,
     /// Backbones
     #[arg(long, value_enum, default_value_t = Backbones::Both)]
     pub backbones: Backbones,
+    /// How far the compiler optimises (`kernels`)
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "O2,O3")]
+    pub levels: Vec<Level>,
     /// How often two programs are run in turn
     #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub repeat: usize,
@@ -39,8 +47,9 @@ impl Default for Selection {
         Selection {
             programs: Vec::new(),
             presets: Vec::new(),
-            engines: vec!["hlrc".to_string()],
+            engines: vec![HARDWARE.to_string(), "hlrc".to_string()],
             backbones: Backbones::Both,
+            levels: vec![Level::O2, Level::O3],
             repeat: 5,
             nodes: vec![2, 4],
             with: String::new(),
@@ -63,6 +72,71 @@ impl Selection {
         let asked = self.presets.iter().map(String::as_str).filter(|p| kernel.presets.contains(p));
         if self.presets.is_empty() { vec![kernel.presets[0]] } else { asked.collect() }
     }
+
+    /// The engines that keep copies, and so have something to count.
+    pub fn protocols(&self) -> impl Iterator<Item = &str> {
+        self.engines.iter().map(String::as_str).filter(|engine| *engine != HARDWARE)
+    }
+
+    /// The backbones under an engine: nodes that map one memory share it for their messages too.
+    fn backbones_of(&self, engine: &str) -> &'static [&'static str] {
+        if engine == HARDWARE { &["shm"] } else { self.backbones.names() }
+    }
+
+    /// Each program in each of its sizes, at each level of optimisation.
+    fn builds(&self, levels: &[Level]) -> Vec<Build<'_>> {
+        let of = |kernel: &'static Kernel| {
+            let presets = self.presets_of(kernel).into_iter();
+            presets.flat_map(move |preset| levels.iter().map(move |level| Build { kernel, preset, level: *level }))
+        };
+        KERNELS.iter().filter(|kernel| self.has(kernel.name)).flat_map(of).collect()
+    }
+}
+
+/// The engine under which the nodes of a host map one memory.
+const HARDWARE: &str = "hardware";
+
+/// How far the compiler optimises the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Level {
+    /// As they are built for tests: few loops become vector instructions.
+    #[value(name = "O2")]
+    O2,
+    /// In a folder of their own, which `make bench` builds.
+    #[value(name = "O3")]
+    O3,
+}
+
+impl Level {
+    /// The compiler's flag.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Level::O2 => "-O2",
+            Level::O3 => "-O3",
+        }
+    }
+
+    /// Where a program of this level is, within the folder of workloads.
+    pub fn path(self, program: &str) -> String {
+        match self {
+            Level::O2 => program.to_string(),
+            Level::O3 => format!("O3/{program}"),
+        }
+    }
+}
+
+/// A program in one of its sizes, built in one way.
+#[derive(Clone, Copy)]
+struct Build<'a> {
+    kernel: &'static Kernel,
+    preset: &'a str,
+    level: Level,
+}
+
+impl Build<'_> {
+    fn name(&self) -> String {
+        format!("{} {} {}", self.kernel.name, self.preset, self.level.flag())
+    }
 }
 
 /// A program: its problem sizes, and the speed that is aimed at on two nodes, as a part of that of two threads.
@@ -75,7 +149,7 @@ struct Kernel {
 
 const PRESETS: [&str; 6] = ["jiajia", "hlrc", "nautilus", "brazos", "large", "tiny"];
 
-const KERNELS: [Kernel; 10] = [
+static KERNELS: [Kernel; 10] = [
     Kernel { name: "sor", presets: &["nautilus", "hlrc", "jiajia", "brazos", "large", "tiny"], aims: [0.85, 0.75] },
     Kernel { name: "lu", presets: &["nautilus", "hlrc", "jiajia", "large", "tiny"], aims: [0.85, 0.75] },
     Kernel { name: "ep", presets: &["nautilus", "jiajia", "large", "tiny"], aims: [0.85, 0.75] },
@@ -87,6 +161,12 @@ const KERNELS: [Kernel; 10] = [
     Kernel { name: "barnes", presets: &["brazos", "large", "tiny"], aims: [0.0, 0.0] },
     Kernel { name: "rays", presets: &["brazos", "large", "tiny"], aims: [0.0, 0.0] },
 ];
+
+/// The part of two threads' speed that two nodes shall have where all map one memory, whatever the program.
+const HARDWARE_AIM: f64 = 0.95;
+
+/// How much longer than the sequential program one thread of another build may take, for measurements vary.
+const ALONE_LIMIT: f64 = 1.05;
 
 /// How much slower eight nodes may be than two where there are two cores.
 const CROWD_LIMIT: f64 = 1.6;
@@ -104,65 +184,99 @@ fn seconds_of_right_result(printed: &str) -> Result<f64, String> {
 }
 
 impl Bench {
-    /// The programs on two nodes against two threads, and on eight nodes against two.
+    /// The programs: one thread of each build against the sequential one, two nodes against two threads, and eight
+    /// nodes against two.
     ///
     /// # Errors
     /// A sentence about what went wrong: also a program whose result is not `ok`.
     pub fn kernels(&self, selection: &Selection) -> Result<bool, String> {
-        let mut good = true;
+        let levels = self.levels(selection);
+        let builds = selection.builds(&levels);
+        let mut good = self.alone(selection, &builds)?;
         let mut crowds = Vec::new();
         report::heading("Programs: two nodes against two threads", &[]);
         println!(
-            "| program | size | engine | backbone | two nodes, s | two threads, s | speed (quartiles) | n | aim | |"
+            "| program | size | level | engine | backbone | two nodes, s | two threads, s | speed (quartiles) | n \
+             | aim | |"
         );
-        println!("|---|---|---|---|---:|---:|---:|---:|---:|---|");
-        for kernel in KERNELS.iter().filter(|k| selection.has(k.name)) {
-            for preset in selection.presets_of(kernel) {
-                good &= self.kernel(selection, kernel, preset, &mut crowds)?;
-            }
+        println!("|---|---|---|---|---|---:|---:|---:|---:|---:|---|");
+        for build in &builds {
+            good &= self.kernel(selection, build, &mut crowds)?;
         }
         let title = "Programs: eight nodes against two, on this machine's cores";
         Ok(report::print(title, &[], &crowds) && good)
     }
 
-    fn kernel(
-        &self,
-        selection: &Selection,
-        kernel: &Kernel,
-        preset: &str,
-        crowds: &mut Vec<Finding>,
-    ) -> Result<bool, String> {
+    /// The levels that were asked for, as far as there are programs; a line says which are missing.
+    fn levels(&self, selection: &Selection) -> Vec<Level> {
+        let is_there = |level: &Level| {
+            let folder = self.programs.workloads.join(level.path(""));
+            let found = folder.is_dir();
+            if !found {
+                println!("\nSKIP: {}: there is no {}; make bench builds it", level.flag(), folder.display());
+            }
+            found
+        };
+        selection.levels.iter().copied().filter(is_there).collect()
+    }
+
+    /// One plain thread and one node, each against the sequential program.
+    fn alone(&self, selection: &Selection, builds: &[Build<'_>]) -> Result<bool, String> {
+        let mut findings = Vec::new();
+        for build in builds {
+            let sequential = self.words(build, "-sequential")?;
+            let plain = self.plain(build, 1)?;
+            let job = Job { nodes: 1, program: self.words(build, "")?, ..Job::default() };
+            let mut pairs = [(); 2].map(|()| Comparison { per_block: 1, ..Comparison::default() });
+            for _ in 0..selection.repeat {
+                let base = seconds_of_right_result(&job::run(&sequential)?)?;
+                pairs[0].push(seconds_of_right_result(&job::run(&plain)?)?, base);
+                pairs[1].push(seconds_of_right_result(&self.programs.run(&job)?.output)?, base);
+            }
+            for (comparison, which) in pairs.into_iter().zip(["plain thread", "node"]) {
+                let what = format!("{}: one {which} against the sequential program", build.name());
+                findings.push(Finding { what, unit: "s", comparison, limit: Some(ALONE_LIMIT) });
+            }
+        }
+        Ok(report::print("Programs: one thread of each build, which have the same inner loops", &[], &findings))
+    }
+
+    /// The command of a build: `-sequential`, `-threads` or the one with Comem.
+    fn words(&self, build: &Build<'_>, form: &str) -> Result<Vec<String>, String> {
+        let program = self.programs.workload(&build.level.path(&format!("{}{form}", build.kernel.name)))?;
+        Ok(vec![program, "--preset".to_string(), build.preset.to_string()])
+    }
+
+    /// The command of so many plain threads.
+    fn plain(&self, build: &Build<'_>, threads: usize) -> Result<Vec<String>, String> {
+        let mut words = vec!["env".to_string(), format!("COMEM_THREADS={threads}")];
+        words.extend(self.words(build, "-threads")?);
+        Ok(words)
+    }
+
+    fn kernel(&self, selection: &Selection, build: &Build<'_>, crowds: &mut Vec<Finding>) -> Result<bool, String> {
         let mut good = true;
         for engine in &selection.engines {
-            for backbone in selection.backbones.names() {
-                let runs = self.in_turn(selection, (kernel.name, preset), engine, backbone)?;
-                let aim = kernel.aims[usize::from(*backbone == "udp")];
-                let reached = runs.speed.ratio() >= aim;
-                good &= reached;
-                println!("| {} | {preset} | {engine} | {backbone} {} |", kernel.name, speed_cells(&runs.speed, aim));
-                crowds.push(Finding {
-                    what: format!("{} {preset}, {engine}, {backbone}: 8 nodes against 2", kernel.name),
-                    unit: "s",
-                    comparison: runs.crowd,
-                    limit: Some(CROWD_LIMIT),
-                });
+            for backbone in selection.backbones_of(engine) {
+                let runs = self.in_turn(selection, build, engine, backbone)?;
+                let aims = if engine == HARDWARE { [HARDWARE_AIM; 2] } else { build.kernel.aims };
+                let aim = aims[usize::from(*backbone == "udp")];
+                good &= runs.speed.ratio() >= aim;
+                let (name, level) = (build.kernel.name, build.level.flag());
+                let cells = speed_cells(&runs.speed, aim);
+                println!("| {name} | {} | {level} | {engine} | {backbone} {cells} |", build.preset);
+                if !runs.crowd.ours.is_empty() {
+                    let what = format!("{}, {engine}, {backbone}: 8 nodes against 2", build.name());
+                    crowds.push(Finding { what, unit: "s", comparison: runs.crowd, limit: Some(CROWD_LIMIT) });
+                }
             }
         }
         Ok(good)
     }
 
-    /// Two threads, two nodes and eight nodes, by turns.
-    fn in_turn(
-        &self,
-        selection: &Selection,
-        (name, preset): (&str, &str),
-        engine: &str,
-        backbone: &str,
-    ) -> Result<Runs, String> {
-        let sized = |program: String| vec![program, "--preset".to_string(), preset.to_string()];
-        let mut plain = vec!["env".to_string(), "COMEM_THREADS=2".to_string()];
-        plain.extend(sized(self.programs.workload(&format!("{name}-threads"))?));
-        let program = sized(self.programs.workload(name)?);
+    /// Two threads, two nodes and, at the first level, eight nodes, by turns.
+    fn in_turn(&self, selection: &Selection, build: &Build<'_>, engine: &str, backbone: &str) -> Result<Runs, String> {
+        let (plain, program) = (self.plain(build, 2)?, self.words(build, "")?);
         let flags = selection.flags(backbone);
         let job =
             |nodes| Job { nodes, engine: Some(engine.to_string()), flags: flags.clone(), program: program.clone() };
@@ -170,10 +284,11 @@ impl Bench {
         for _ in 0..selection.repeat {
             let threads = seconds_of_right_result(&job::run(&plain)?)?;
             let two = seconds_of_right_result(&self.programs.run(&job(2))?.output)?;
-            let eight = seconds_of_right_result(&self.programs.run(&job(8))?.output)?;
             // A speed is the inverse of a time: the ratio is the threads' time by the nodes'.
             runs.speed.push(threads, two);
-            runs.crowd.push(eight, two);
+            if build.level == Level::O2 {
+                runs.crowd.push(seconds_of_right_result(&self.programs.run(&job(8))?.output)?, two);
+            }
         }
         runs.speed.per_block = 1;
         runs.crowd.per_block = 1;
@@ -222,6 +337,22 @@ mod tests {
         let speed = Comparison { ours: vec![1.0, 1.0], base: vec![2.0, 2.0], per_block: 1 };
         assert!(speed_cells(&speed, 0.75).contains("0.50") && speed_cells(&speed, 0.75).ends_with("missed"));
         assert!(speed_cells(&speed, 0.5).ends_with("reached"));
+    }
+
+    #[test]
+    fn nodes_that_map_one_memory_have_no_network_and_nothing_to_count() {
+        let selection = Selection::default();
+        assert_eq!((selection.backbones_of(HARDWARE), selection.backbones_of("hlrc").len()), (&["shm"][..], 2));
+        assert_eq!(selection.protocols().collect::<Vec<_>>(), ["hlrc"]);
+    }
+
+    #[test]
+    fn each_level_has_builds_of_its_own() {
+        let selection = Selection { programs: vec!["lu".to_string()], ..Selection::default() };
+        let builds = selection.builds(&[Level::O2, Level::O3]);
+        let names: Vec<String> = builds.iter().map(Build::name).collect();
+        assert_eq!(names, ["lu nautilus -O2", "lu nautilus -O3"]);
+        assert_eq!(builds[1].level.path("lu-threads"), "O3/lu-threads");
     }
 
     #[test]
