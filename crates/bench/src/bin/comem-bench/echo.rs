@@ -1,19 +1,26 @@
 //! The baseline: two processes with a plain UDP socket each, one asking, one answering, with Comem's way of waiting.
 //!
 //! The answering side also takes part in what is measured: a datagram may ask it to pass barriers or to take a lock.
+//! What such a thing takes with plain sockets is measured beside it: a barrier is a datagram each way at the same time,
+//! a lock that is waited for a datagram one way.
 //! Whole pages, and long runs of them, are asked for and sent as cheaply as plain sockets can ([`bulk`]).
 
 use crate::shared::bulk;
+use comem_protocol::tuning::WaitTuning;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes in each datagram: about what a small request of Comem has.
 pub const BYTES: usize = 64;
 
-/// How long Comem spins before it blocks (the runtime's service.rs), so the baseline spins as long.
-const SPIN: Duration = Duration::from_micros(100);
+/// How long Comem spins before it blocks, so the baseline spins as long.
+const SPIN: Duration = Duration::from_micros(WaitTuning::DEFAULT.spin_us);
+
+/// How long whoever has a token or a lock keeps it, so that the other side waits for it.
+pub const HOLD: Duration = Duration::from_micros(120);
 
 /// How long to wait for a datagram: the other side may be long at what it was asked before.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,6 +47,10 @@ pub enum Request {
     Take,
     /// Send it back, then take and release a lock so many times, holding it a while each time.
     Queue(u32),
+    /// Send it back, then pass so many barriers of plain datagrams.
+    Meet(u32),
+    /// Send it back, then wait for a token, hold it a while and give it back, so many times.
+    Pass(u32),
     /// Send so many pages of other contents than the last.
     Pages(u32),
     /// Send it back, then take part in so many rounds of a measurement, in each of which so many pages change.
@@ -63,6 +74,8 @@ impl Request {
             Request::Queue(count) => (4, count),
             Request::Pages(count) => (5, count),
             Request::Take => (7, 0),
+            Request::Meet(count) => (8, count),
+            Request::Pass(count) => (9, count),
             Request::Rounds { count, pages } => (6, u32::from(count) << 16 | u32::from(pages)),
         };
         let mut bytes = [0; BYTES];
@@ -82,6 +95,8 @@ impl Request {
             Some(5) => Request::Pages(number),
             Some(6) => Request::Rounds { count: (number >> 16) as u16, pages: number as u16 },
             Some(7) => Request::Take,
+            Some(8) => Request::Meet(number),
+            Some(9) => Request::Pass(number),
             _ => Request::Echo,
         }
     }
@@ -124,20 +139,22 @@ impl Peer {
     fn receive(&self, wait: Wait, bytes: &mut [u8]) -> io::Result<usize> {
         if wait == Wait::Spin {
             let start = Instant::now();
-            self.socket.set_nonblocking(true)?;
-            let got = loop {
-                match self.socket.recv(bytes) {
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < SPIN => std::hint::spin_loop(),
-                    result => break result,
+            while start.elapsed() < SPIN {
+                match self.receive_at_once(bytes) {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::hint::spin_loop(),
+                    result => return result,
                 }
-            };
-            self.socket.set_nonblocking(false)?;
-            match got {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
             }
         }
         self.socket.recv(bytes)
+    }
+
+    /// Receives what is there: one system call, and none to change the socket.
+    fn receive_at_once(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (socket, place) = (self.socket.as_raw_fd(), bytes.as_mut_ptr().cast());
+        // SAFETY: the call writes to the bytes alone, at most as many as there are.
+        let got = unsafe { libc::recv(socket, place, bytes.len(), libc::MSG_DONTWAIT) };
+        usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
     /// Sends a request and waits for its echo.
@@ -147,8 +164,39 @@ impl Peer {
         self.receive(self.wait, &mut bytes).map(drop)
     }
 
+    /// Passes a barrier of plain datagrams: each side tells the other, and waits for the other.
+    pub fn meet(&self) -> io::Result<()> {
+        self.socket.send(&Request::Echo.to_bytes())?;
+        self.receive(self.wait, &mut [0; BYTES]).map(drop)
+    }
+
+    /// Gives the other side the token, after a while; tells when.
+    fn give(&self) -> io::Result<()> {
+        let begin = host_ns();
+        while host_ns() - begin < HOLD.as_nanos() as u64 {
+            std::hint::spin_loop();
+        }
+        let mut bytes = Request::Echo.to_bytes();
+        bytes[8..16].copy_from_slice(&host_ns().to_be_bytes());
+        self.socket.send(&bytes).map(drop)
+    }
+
+    /// Waits for the token; gives the microseconds since the other side gave it.
+    fn take(&self) -> io::Result<f64> {
+        let mut bytes = [0; BYTES];
+        self.receive(self.wait, &mut bytes)?;
+        let given = bytes[8..16].try_into().map_or(0, u64::from_be_bytes);
+        Ok(host_ns().saturating_sub(given) as f64 / 1e3)
+    }
+
+    /// Hands a token over to the other side, which was asked to [`Request::Pass`] it, and back, so many times; gives
+    /// how long each way back took, in microseconds.
+    pub fn pass(&self, rounds: usize) -> io::Result<Vec<f64>> {
+        (0..rounds).map(|_| self.give().and_then(|()| self.take())).collect()
+    }
+
     /// Asks for a page and waits for it.
-    pub fn fetch_page(&self, page: &mut [u8; bulk::PAGE_BYTES]) -> io::Result<()> {
+    pub fn fetch_page(&self, page: &mut [u8]) -> io::Result<()> {
         self.socket.send(&Request::Pages(1).to_bytes())?;
         match self.receive(self.wait, page)? {
             bulk::PAGE_BYTES => Ok(()),
@@ -200,11 +248,21 @@ impl Peer {
             self.socket.send(&bytes)?;
             match request {
                 Request::Barriers(_) | Request::Queue(_) | Request::Rounds { .. } => act(request),
+                Request::Meet(count) => (0..count).try_for_each(|_| self.meet())?,
+                Request::Pass(count) => (0..count).try_for_each(|_| self.take().and_then(|_| self.give()))?,
                 Request::Stop => return Ok(()),
                 Request::Echo | Request::Lock(_) | Request::Take | Request::Pages(_) => {}
             }
         }
     }
+}
+
+/// The host's monotonic clock: all its processes see the same.
+pub fn host_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(test)]
@@ -216,7 +274,7 @@ mod tests {
     fn requests_survive_the_way() {
         use Request::*;
         let rounds = Rounds { count: 40_000, pages: 3 };
-        for request in [Echo, Barriers(77), Lock(u32::MAX), Queue(1), Pages(60), rounds, Take, Stop] {
+        for request in [Echo, Barriers(77), Lock(u32::MAX), Queue(1), Meet(2), Pass(9), Pages(60), rounds, Take, Stop] {
             assert_eq!(Request::from_bytes(&request.to_bytes()), request);
         }
         assert_eq!(Request::from_bytes(&[]), Request::Echo);
@@ -245,13 +303,32 @@ mod tests {
     }
 
     #[test]
+    fn both_sides_meet_and_hand_a_token_over() {
+        for wait in [Wait::Spin, Wait::Block] {
+            let (here, there) = (Peer::bind(wait).unwrap(), Peer::bind(wait).unwrap());
+            here.connect(there.port().unwrap()).unwrap();
+            there.connect(here.port().unwrap()).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| there.serve(|_| ()).unwrap());
+                here.ask(Request::Meet(30)).unwrap();
+                (0..30).for_each(|_| here.meet().unwrap());
+                here.ask(Request::Pass(5)).unwrap();
+                let times = here.pass(5).unwrap();
+                assert_eq!(times.len(), 5);
+                assert!(times.iter().all(|us| (0.0..1e6 * PATIENCE.as_secs_f64()).contains(us)), "{times:?}");
+                here.ask(Request::Stop).unwrap();
+            });
+        }
+    }
+
+    #[test]
     fn pages_come_one_by_one_and_in_a_stream() {
         let (here, there) = (Peer::bind(Wait::Block).unwrap(), Peer::bind(Wait::Block).unwrap().with_pages(130));
         here.connect(there.port().unwrap()).unwrap();
         there.connect(here.port().unwrap()).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| there.serve(|_| ()).unwrap());
-            let (mut page, mut many) = ([0; bulk::PAGE_BYTES], vec![0; 130 * bulk::PAGE_BYTES]);
+            let (mut page, mut many) = (vec![0; bulk::PAGE_BYTES], vec![0; 130 * bulk::PAGE_BYTES]);
             here.fetch_page(&mut page).unwrap();
             here.fetch_stream(&mut many).unwrap();
             here.ask(Request::Stop).unwrap();

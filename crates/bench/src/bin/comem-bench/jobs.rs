@@ -15,6 +15,17 @@ pub type Way = (&'static str, &'static str);
 /// Both ways.
 pub const BOTH: [Way; 2] = [("spin", "spinning"), ("block", "blocking")];
 
+/// An operation between two nodes that is compared with plain sockets.
+struct Case<'a> {
+    task: &'a str,
+    what: &'a str,
+    ways: &'a [Way],
+    /// The largest ratio to an exchange of small datagrams that is still good.
+    limit: f64,
+    /// What does the same by less than an exchange, where the node has measured that too.
+    alike: &'a str,
+}
+
 /// Where programs are.
 pub struct Bench {
     /// The programs.
@@ -71,34 +82,45 @@ impl Bench {
         words
     }
 
-    /// Compares operations between two nodes with plain sockets: task, its description, ways of waiting, aim.
-    fn against_sockets(&self, title: &str, cases: &[(&str, &str, &[Way], f64)]) -> Result<bool, String> {
+    /// Compares operations between two nodes with plain sockets.
+    fn against_sockets(&self, title: &str, cases: &[Case<'_>]) -> Result<bool, String> {
         let (mut findings, mut commands) = (Vec::new(), Vec::new());
-        for (task, what, ways, limit) in cases {
-            for (wait, how) in *ways {
-                let job = self.node_job(task, wait, &["--auth", "off"]);
+        for case in cases {
+            for (wait, how) in case.ways {
+                let job = self.node_job(case.task, wait, &["--auth", "off"]);
                 commands.push(self.whole_command(&job));
-                let comparison = self.comparison(&self.programs.run(&job)?.output)?;
-                let what = format!("{what} against a bare UDP exchange, {how}");
-                findings.push(Finding { what, unit: "us", comparison, limit: Some(*limit) });
+                let value = self.value(&self.programs.run(&job)?.output)?;
+                let exchange = comparison_in(&value).ok_or_else(|| format!("no measurement in {value}"))?;
+                let alike = numbers(&value, "same").filter(|same| same.len() == exchange.ours.len());
+                let what = |base: &str| format!("{} against {base}, {how}", case.what);
+                let row = |base: &str, comparison, limit| Finding { what: what(base), unit: "us", comparison, limit };
+                let closer = alike.map(|base| Comparison { base, ..exchange.clone() });
+                findings.push(row("a bare UDP exchange", exchange, Some(case.limit)));
+                findings.extend(closer.map(|comparison| row(case.alike, comparison, None)));
             }
         }
         Ok(report::print(title, &commands, &findings))
     }
 
     pub fn ping(&self) -> Result<bool, String> {
-        self.against_sockets("Request and reply", &[("ping", "read of an element at its owner", &BOTH, 1.3)])
+        let read = Case { task: "ping", what: "read of an element at its owner", ways: &BOTH, limit: 1.3, alike: "" };
+        self.against_sockets("Request and reply", &[read])
     }
 
     pub fn barrier(&self) -> Result<bool, String> {
-        self.against_sockets("Barrier of two nodes", &[("barrier", "barrier", &BOTH, 1.5)])
+        let alike = "a barrier by bare datagrams, one each way";
+        let barrier = Case { task: "barrier", what: "barrier", ways: &BOTH, limit: 1.5, alike };
+        self.against_sockets("Barrier of two nodes", &[barrier])
     }
 
     pub fn lock(&self) -> Result<bool, String> {
         // Where both nodes compute, their service threads would have to spin beside them: blocking only.
-        let cases: [(&str, &str, &[Way], f64); 2] = [
-            ("lock", "lock fetched from the node where it rests", &BOTH, 2.0),
-            ("queue", "lock handed to the node that waits for it", &BOTH[1..], 2.0),
+        let alike = "a token by bare datagrams, one a hand-over";
+        let fetched = "lock fetched from the node where it rests";
+        let handed = "lock handed to the node that waits for it";
+        let cases = [
+            Case { task: "lock", what: fetched, ways: &BOTH, limit: 2.0, alike },
+            Case { task: "queue", what: handed, ways: &BOTH[1..], limit: 2.0, alike },
         ];
         self.against_sockets("Strict hand-over of a lock between two nodes", &cases)
     }
@@ -192,10 +214,14 @@ pub fn numbers(value: &Value, name: &str) -> Option<Vec<f64>> {
 }
 
 fn parse_comparison(printed: &str) -> Option<Comparison> {
-    let value = parse_value(printed)?;
+    comparison_in(&parse_value(printed)?)
+}
+
+/// The blocks of a measurement.
+fn comparison_in(value: &Value) -> Option<Comparison> {
     let comparison = Comparison {
-        ours: numbers(&value, "ours")?,
-        base: numbers(&value, "base")?,
+        ours: numbers(value, "ours")?,
+        base: numbers(value, "base")?,
         per_block: usize::try_from(value["per_block"].as_u64()?).ok()?,
     };
     (!comparison.ours.is_empty() && comparison.ours.len() == comparison.base.len()).then_some(comparison)

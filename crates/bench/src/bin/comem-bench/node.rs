@@ -6,7 +6,7 @@
 //! the blocks' medians as one line of JSON.
 
 use crate::access;
-use crate::echo::{Peer, Request, Wait};
+use crate::echo::{HOLD, Peer, Request, Wait, host_ns};
 use crate::objects::Objects;
 use crate::shared;
 use clap::{Args, ValueEnum};
@@ -226,6 +226,7 @@ impl TestBed {
             return objects.measure(thread, peer, task);
         }
         let mut comparison = Comparison { per_block: task.rounds, ..Comparison::default() };
+        let mut same = Vec::new();
         // The first block warms up and does not count.
         for block in 0..=task.blocks {
             let ours = match task.what {
@@ -245,12 +246,14 @@ impl TestBed {
             if ours.is_empty() {
                 return Err(io::Error::other("the lock never went from one node to the other"));
             }
+            let alike = bare_alike(task, peer)?;
             if block > 0 {
                 comparison.push(median(&ours), median(&bare));
+                same.extend(alike.map(|times| median(&times)));
             }
         }
         peer.ask(Request::Stop)?;
-        Ok(json!({"ours": comparison.ours, "base": comparison.base, "per_block": comparison.per_block}))
+        Ok(json!({"ours": comparison.ours, "base": comparison.base, "same": same, "per_block": comparison.per_block}))
     }
 
     fn reads(&self, thread: &Thread, rounds: usize) -> Vec<f64> {
@@ -259,6 +262,22 @@ impl TestBed {
             Ok(())
         };
         timed(rounds, read).unwrap_or_default()
+    }
+}
+
+/// The same by plain datagrams, where it is less than an exchange; `None` where it is one.
+fn bare_alike(task: &Task, peer: &Peer) -> io::Result<Option<Vec<f64>>> {
+    let count = task.rounds as u32;
+    match task.what {
+        What::Barrier => {
+            peer.ask(Request::Meet(count))?;
+            timed(task.rounds, || peer.meet()).map(Some)
+        }
+        What::Queue => {
+            peer.ask(Request::Pass(count))?;
+            peer.pass(task.rounds).map(Some)
+        }
+        _ => Ok(None),
     }
 }
 
@@ -292,12 +311,11 @@ fn locks(bed: &TestBed, thread: &Thread, peer: &Peer, rounds: usize) -> io::Resu
 /// Takes a lock so many times beside the other node, which does the same: each holds it until the other has asked for
 /// it. Gives when it was held, from when to when, in nanoseconds of the host's clock.
 fn queue(thread: &Thread, rounds: usize) -> Vec<[u64; 2]> {
-    const HOLD_NS: u64 = 120_000;
     let hold = |_| {
         let held = thread.lock(QUEUED);
         let begin = host_ns();
         let mut end = begin;
-        while end < begin + HOLD_NS {
+        while end < begin + HOLD.as_nanos() as u64 {
             std::hint::spin_loop();
             end = host_ns();
         }
@@ -314,14 +332,6 @@ fn hand_overs(mine: &[[u64; 2]], theirs: &[[u64; 2]]) -> Vec<f64> {
     held.sort_unstable();
     let changes = held.windows(2).filter(|pair| pair[0].1 != pair[1].1);
     changes.map(|pair| pair[1].0[0].saturating_sub(pair[0].0[1]) as f64 / 1e3).collect()
-}
-
-/// The host's monotonic clock: all its processes see the same.
-fn host_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call fills the structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Does something so many times; gives the microseconds that each took.

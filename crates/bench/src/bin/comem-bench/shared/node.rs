@@ -132,31 +132,35 @@ fn scattered(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Re
     if thread.id() != 0 {
         return serve(peer, thread, &[region], task.busy);
     }
-    let order = &shuffled(2 * pages)[..pages];
-    let fresh = touch(task, &region, 0, order.iter(), peer)?;
+    let mut order = shuffled(2 * pages);
+    order.truncate(pages);
+    // The plain datagrams go where the pages would: into memory that was never touched, and then into the same again.
+    let mut plain = vec![0; 2 * pages * super::bulk::PAGE_BYTES];
+    let fresh = touch(task, (&region, &mut plain), 0, &order, peer)?;
     invalidate(peer, thread, &[region])?;
-    let again = touch(task, &region, 1, order.iter().rev(), peer)?;
+    order.reverse();
+    let again = touch(task, (&region, &mut plain), 1, &order, peer)?;
     peer.ask(Request::Stop)?;
     Ok(json!({ "fresh": fresh, "again": again, "touched": 2 * pages }))
 }
 
-/// Reads pages in this order, in turn with plain datagrams.
-fn touch<'a>(
+/// Reads pages of a region in this order, in turn with plain datagrams into as much plain memory.
+fn touch(
     task: &Task,
-    region: &PageSlice<u64>,
+    (region, plain): (&PageSlice<u64>, &mut [u8]),
     time: u64,
-    mut order: impl Iterator<Item = &'a usize>,
+    order: &[usize],
     peer: &Peer,
 ) -> io::Result<Value> {
     let between = if task.busy { BETWEEN } else { Duration::ZERO };
-    let mut page = [0; super::bulk::PAGE_BYTES];
     let mut comparison = Comparison { per_block: task.rounds, ..Comparison::default() };
     let (mut all_ours, mut all_bare) = (Vec::new(), Vec::new());
-    for block in 0..=task.blocks {
-        let ours = after_computing(task.rounds, between, || {
-            order.next().map_or(Err(io::Error::other("no page is left")), |page| read(region, *page, time))
+    for (block, pages) in order.chunks(task.rounds).enumerate() {
+        let ours = after_computing(pages, between, |page| read(region, page, time))?;
+        let bare = after_computing(pages, between, |page| {
+            let start = page * super::bulk::PAGE_BYTES;
+            peer.fetch_page(&mut plain[start..start + super::bulk::PAGE_BYTES])
         })?;
-        let bare = after_computing(task.rounds, between, || peer.fetch_page(&mut page))?;
         // The first block warms up and does not count.
         if block > 0 {
             comparison.push(median(&ours), median(&bare));
@@ -170,19 +174,16 @@ fn touch<'a>(
     }))
 }
 
-/// As [`timed`], but computes so long before each operation.
+/// As [`timed`], for an operation on each of these pages, and computes so long before each.
 fn after_computing(
-    rounds: usize,
+    pages: &[usize],
     between: Duration,
-    mut operation: impl FnMut() -> io::Result<()>,
+    mut operation: impl FnMut(usize) -> io::Result<()>,
 ) -> io::Result<Vec<f64>> {
-    if between.is_zero() {
-        return timed(rounds, operation);
-    }
-    let mut times = Vec::with_capacity(rounds);
-    for _ in 0..rounds {
+    let mut times = Vec::with_capacity(pages.len());
+    for page in pages {
         compute_for(between);
-        times.extend(timed(1, &mut operation)?);
+        times.extend(timed(1, || operation(*page))?);
     }
     Ok(times)
 }
