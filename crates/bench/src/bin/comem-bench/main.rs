@@ -4,16 +4,20 @@
 //! and prints a Markdown table: medians, ratio with quartiles, how often, and the aim.
 
 mod access;
+mod companions;
 mod echo;
 mod jobs;
 mod node;
 mod objects;
+mod pick;
 mod report;
 mod shared;
 
 use clap::{Parser, Subcommand};
+use pick::Choice;
+use shared::cached_barrier::Sizes;
 use shared::kernels::Selection;
-use shared::subjects::Effort;
+use shared::subjects::{Copies, Effort};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -67,8 +71,14 @@ enum Subject {
     Relock(Effort),
     /// Closing an interval with some of a thousand cached pages written
     Release(Effort),
-    /// Memory for a cached byte, and for a large allocation that is hardly touched
-    Memory,
+    /// Memory that a node has never seen: pages in order, and arrays, against plain sockets and MPI
+    FirstTouch(Effort),
+    /// A barrier with much cached and nothing written, against one with nothing cached
+    CachedBarrier(Sizes),
+    /// Memory for a cached byte that is read or written, and for a large allocation that is hardly touched
+    Memory(Copies),
+    /// What a user would pick: the same heat and k-means in threads, MPI, multiprocessing, Dask and Comem
+    Pick(Choice),
     /// The programs on shared pages, against plain threads
     Kernels(Selection),
     /// Their requests, messages, signals and bytes
@@ -135,7 +145,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             let mut good = access::run(&bench)?;
             good &= bench.ping()? & bench.barrier()? & bench.lock()? & bench.objects()? & bench.auth()?;
             good &= bench.oversubscribe()? & bench.ratio()? & bench.messages(1_000_000)?;
-            good &= bench.shared_pages(Effort::default())?;
+            good &= bench.shared_pages(Effort::default())? & bench.pick(&Choice::default())?;
             Ok(good & bench.kernels(&Selection::default())? & bench.counts(&Selection::default())?)
         }
         Subject::Access => access::run(&bench),
@@ -153,7 +163,10 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         Subject::Refetch(effort) => bench.refetch(*effort),
         Subject::Relock(effort) => bench.relock(*effort),
         Subject::Release(effort) => bench.release(*effort),
-        Subject::Memory => bench.memory(),
+        Subject::FirstTouch(effort) => bench.first_touch(*effort),
+        Subject::CachedBarrier(sizes) => bench.cached_barrier(sizes),
+        Subject::Memory(copies) => bench.memory(copies),
+        Subject::Pick(choice) => bench.pick(choice),
         Subject::Kernels(selection) => bench.kernels(selection),
         Subject::Counts(selection) => bench.counts(selection),
         Subject::Dszoom(_) | Subject::Node(_) => unreachable!("handled above"),

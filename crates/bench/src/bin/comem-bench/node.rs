@@ -41,6 +41,9 @@ pub struct Task {
     /// Every core computes (`pages`)
     #[arg(long)]
     pub busy: bool,
+    /// How many of the other node's pages are cached (`memory`, `cached-barrier`)
+    #[arg(long, default_value_t = shared::node::STREAM_PAGES)]
+    pub cached: usize,
 }
 
 /// What a node can measure.
@@ -76,12 +79,16 @@ pub enum What {
     Pages,
     /// Fresh shared pages in order.
     Stream,
+    /// The same, those that never were here alone.
+    FirstTouch,
     /// Shared pages that were in use and that a barrier invalidated.
     Refetch,
     /// Locks last held here, beside written shared pages.
     Relock,
     /// Barriers after some of a thousand cached shared pages were written.
     Release,
+    /// Barriers with pages cached and none written.
+    CachedBarrier,
     /// Memory that a node takes for copies, and for a large allocation.
     Memory,
 }
@@ -89,6 +96,11 @@ pub enum What {
 impl What {
     fn is_of_objects(self) -> bool {
         let all = [What::ObjectReadHits, What::ObjectWriteHits, What::ObjectReadMisses, What::ObjectWriteMisses];
+        all.contains(&self)
+    }
+
+    fn is_of_one_node(self) -> bool {
+        let all = [What::Range, What::ReadHits, What::ReadPlain, What::WriteHits, What::WritePlain];
         all.contains(&self)
     }
 }
@@ -101,10 +113,8 @@ pub fn run(task: &Task) -> Result<(), String> {
     match task.what {
         What::Ping | What::Barrier | What::Lock | What::Queue => exchanges(task),
         what if what.is_of_objects() => exchanges(task),
-        What::Pages | What::Stream | What::Refetch | What::Relock | What::Release | What::Memory => {
-            between_two_nodes(task, &|_, comem, thread, peer| shared::node::side(task, comem, thread, peer))
-        }
-        _ => access::in_one_node(task),
+        what if what.is_of_one_node() => access::in_one_node(task),
+        _ => between_two_nodes(task, &|_, comem, thread, peer| shared::node::side(task, comem, thread, peer)),
     }
 }
 

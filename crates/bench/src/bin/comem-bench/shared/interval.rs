@@ -25,7 +25,12 @@ const AHEAD: Duration = Duration::from_micros(200);
 /// # Errors
 /// When the plain sockets fail, memory cannot be had or holds what it should not.
 pub fn side(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Result<Value> {
-    let bed = Bed { region: at_node_one(comem, CACHED_PAGES)?, thread, stamp: Cell::new(1) };
+    let is_cached_barrier = task.what == What::CachedBarrier;
+    let pages = if is_cached_barrier { task.cached.max(1) } else { CACHED_PAGES };
+    let bed = Bed { region: at_node_one(comem, pages)?, thread, stamp: Cell::new(1) };
+    if is_cached_barrier && thread.id() == 1 {
+        (0..task.cached).for_each(|page| bed.region.set(word_of(page), 1));
+    }
     thread.barrier();
     if thread.id() != 0 {
         return bed.serve(task.what, peer);
@@ -33,6 +38,7 @@ pub fn side(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Res
     let value = match task.what {
         What::Refetch => bed.refetch(task, peer),
         What::Release => bed.release(task, peer),
+        What::CachedBarrier => bed.cached_barrier(task, peer),
         _ => bed.relock(task),
     }?;
     peer.ask(Request::Stop)?;
@@ -154,6 +160,21 @@ impl Bed<'_> {
             times.push(start.elapsed().as_secs_f64() * 1e6);
         }
         Ok(times)
+    }
+
+    /// Node 0 reads pages that node 1 has written, then measures barriers before which nobody writes: the first one,
+    /// and those that follow.
+    fn cached_barrier(&self, task: &Task, peer: &Peer) -> io::Result<Value> {
+        let sum: u64 = (0..task.cached).map(|page| self.region.get(word_of(page))).sum();
+        if sum != task.cached as u64 {
+            return Err(io::Error::other(format!("the sum of {} pages is {sum}", task.cached)));
+        }
+        let nothing = |rounds| self.release_rounds(&Task { rounds, pages: 0, ..task.clone() }, 0, peer);
+        let first = median(&nothing(1)?);
+        nothing(task.rounds)?;
+        let barriers: Vec<f64> =
+            (0..task.blocks).map(|_| nothing(task.rounds).map(|t| median(&t))).collect::<io::Result<_>>()?;
+        Ok(json!({ "barriers": barriers, "first": first }))
     }
 
     /// Acquires and releases locks that this node had last, while written pages wait for the next release; beside them

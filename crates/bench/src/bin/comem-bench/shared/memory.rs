@@ -3,7 +3,8 @@
 //! A page of such a file counts once here, however often it is mapped; the kernel's VmRSS counts it once for each view
 //! through which it was touched.
 
-use super::node::{PAGE_WORDS, STREAM_PAGES, at_node_one, word_of};
+use super::node::{PAGE_WORDS, at_node_one, word_of};
+use crate::node::Task;
 use comem::heap::{Home, PageSlice, RegionOptions};
 use comem::{Comem, NodeId, Thread};
 use serde_json::{Value, json};
@@ -65,27 +66,28 @@ fn memory_files() -> u64 {
     sizes.values().sum()
 }
 
-/// Node 0 reads 64 MiB that are at home on node 1, then writes to all those pages; then both touch their parts of a
+/// Node 0 reads memory that is at home on node 1, then writes to all those pages; then both touch their parts of a
 /// large allocation, in one piece and scattered.
 ///
 /// # Errors
 /// When memory cannot be had.
-pub fn side(comem: &Comem, thread: &Thread) -> io::Result<Value> {
-    let region = at_node_one(comem, STREAM_PAGES)?;
+pub fn side(task: &Task, comem: &Comem, thread: &Thread) -> io::Result<Value> {
+    let pages = task.cached;
+    let region = at_node_one(comem, pages)?;
     let first = thread.id() == 0;
     if !first {
-        (0..STREAM_PAGES).for_each(|page| region.set(word_of(page), 1));
+        (0..pages).for_each(|page| region.set(word_of(page), 1));
     }
     thread.barrier();
     let before = Footprint::now();
-    let sum: u64 = if first { (0..STREAM_PAGES).map(|page| region.get(word_of(page))).sum() } else { 0 };
+    let sum: u64 = if first { (0..pages).map(|page| region.get(word_of(page))).sum() } else { 0 };
     let read = Footprint::now();
     if first {
-        (0..STREAM_PAGES).for_each(|page| region.set(word_of(page), 2));
+        (0..pages).for_each(|page| region.set(word_of(page), 2));
     }
     thread.barrier();
     let written = Footprint::now();
-    if first && sum != STREAM_PAGES as u64 {
+    if first && sum != pages as u64 {
         return Err(io::Error::other(format!("the pages' sum is {sum}")));
     }
     let large = json!({
@@ -93,7 +95,7 @@ pub fn side(comem: &Comem, thread: &Thread) -> io::Result<Value> {
         "every 730th page": touch_large(comem, thread, 730)?,
     });
     Ok(json!({
-        "cached": STREAM_PAGES * super::bulk::PAGE_BYTES,
+        "cached": pages * super::bulk::PAGE_BYTES,
         "read": read.since(&before), "written": written.since(&before), "large": large,
     }))
 }

@@ -31,8 +31,8 @@ const BETWEEN: Duration = Duration::from_micros(100);
 pub fn side(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Result<Value> {
     match task.what {
         What::Pages => scattered(task, comem, thread, peer),
-        What::Stream => in_order(task, comem, thread, peer),
-        What::Memory => memory::side(comem, thread),
+        What::Stream | What::FirstTouch => in_order(task, comem, thread, peer),
+        What::Memory => memory::side(task, comem, thread),
         _ => interval::side(task, comem, thread, peer),
     }
 }
@@ -189,7 +189,8 @@ fn after_computing(
 }
 
 /// 64 MiB of pages in order, in turn with as many bytes in a stream of plain datagrams; microseconds a page. First
-/// pages that never were here, then the same after their home has written them again.
+/// pages that never were here, beside datagrams into memory that was never touched; then, if asked for, the same after
+/// their home has written them again.
 fn in_order(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Result<Value> {
     let regions: Vec<_> =
         (0..=task.blocks).map(|_| at_node_one(comem, STREAM_PAGES)).collect::<io::Result<Vec<_>>>()?;
@@ -197,20 +198,27 @@ fn in_order(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Res
     if thread.id() != 0 {
         return serve(peer, thread, &regions, false);
     }
-    let mut plain = vec![1; STREAM_PAGES * super::bulk::PAGE_BYTES];
-    let fresh = stream(&regions, 0, &mut plain, peer)?;
-    invalidate(peer, thread, &regions)?;
-    let again = stream(&regions, 1, &mut plain, peer)?;
+    let fresh = stream(&regions, 0, peer)?;
+    let (mut again, mut times) = (Value::Null, 1);
+    if task.what == What::Stream {
+        invalidate(peer, thread, &regions)?;
+        (again, times) = (stream(&regions, 1, peer)?, 2);
+    }
     peer.ask(Request::Stop)?;
-    Ok(json!({ "fresh": fresh, "again": again, "touched": 2 * regions.len() * STREAM_PAGES }))
+    Ok(json!({ "fresh": fresh, "again": again, "touched": times * regions.len() * STREAM_PAGES }))
 }
 
-fn stream(regions: &[PageSlice<u64>], time: u64, plain: &mut [u8], peer: &Peer) -> io::Result<Value> {
+/// Reads each region; the first time beside datagrams into memory that is new each time.
+fn stream(regions: &[PageSlice<u64>], time: u64, peer: &Peer) -> io::Result<Value> {
     let mut comparison = Comparison::default();
-    let a_page = 1.0 / STREAM_PAGES as f64;
+    let (bytes, a_page) = (STREAM_PAGES * super::bulk::PAGE_BYTES, 1.0 / STREAM_PAGES as f64);
+    let mut plain = vec![1; bytes];
     for (block, region) in regions.iter().enumerate() {
         let ours = timed(1, || (0..STREAM_PAGES).try_for_each(|page| read(region, page, time)))?;
-        let bare = timed(1, || peer.fetch_stream(plain))?;
+        if time == 0 {
+            plain = vec![0; bytes];
+        }
+        let bare = timed(1, || peer.fetch_stream(&mut plain))?;
         if block > 0 {
             comparison.push(ours[0] * a_page, bare[0] * a_page);
         }

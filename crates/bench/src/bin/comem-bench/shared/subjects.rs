@@ -1,5 +1,6 @@
 //! The jobs of two nodes that measure shared pages, and what their numbers mean.
 
+use super::cached_barrier::Sizes;
 use super::interval::CACHED_PAGES;
 use crate::jobs::{BOTH, Bench, PAIRS, Way, numbers};
 use crate::report::{self, Figure};
@@ -27,6 +28,23 @@ pub struct Effort {
     pub backbones: Backbones,
 }
 
+/// Of how large copies to measure the memory.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Copies {
+    /// How much of the other node's memory is read, then written, in MiB
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub mebibytes: u32,
+    /// Backbones
+    #[arg(long, value_enum, default_value_t = Backbones::Both)]
+    pub backbones: Backbones,
+}
+
+impl Default for Copies {
+    fn default() -> Copies {
+        Copies { mebibytes: 64, backbones: Backbones::Both }
+    }
+}
+
 /// Which backbones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backbones {
@@ -51,33 +69,33 @@ impl Backbones {
 }
 
 /// What a job is told, and what for.
-struct Case<'a> {
-    what: &'a str,
-    flags: Vec<&'a str>,
-    task: Vec<String>,
+pub(super) struct Case<'a> {
+    pub what: &'a str,
+    pub flags: Vec<&'a str>,
+    pub task: Vec<String>,
 }
 
 /// A job's numbers and counters.
-struct Measured {
+pub(super) struct Measured {
     value: Value,
     outcome: Outcome,
-    command: Vec<String>,
+    pub command: Vec<String>,
 }
 
 impl Measured {
-    fn list(&self, name: &str) -> Result<Vec<f64>, String> {
+    pub fn list(&self, name: &str) -> Result<Vec<f64>, String> {
         numbers(&self.value, name).ok_or_else(|| format!("the node printed no {name}"))
     }
 
     /// The comparison in a part of the measurement.
-    fn comparison(&self, part: &str) -> Result<Comparison, String> {
+    pub fn comparison(&self, part: &str) -> Result<Comparison, String> {
         let value = &self.value[part];
         let list = |name: &str| numbers(value, name).ok_or_else(|| format!("the node printed no {part}.{name}"));
         let per_block = value["per_block"].as_u64().unwrap_or(1) as usize;
         Ok(Comparison { ours: list("ours")?, base: list("base")?, per_block })
     }
 
-    fn number(&self, name: &str) -> Result<f64, String> {
+    pub fn number(&self, name: &str) -> Result<f64, String> {
         self.value[name].as_f64().ok_or_else(|| format!("the node printed no {name}"))
     }
 
@@ -88,14 +106,15 @@ impl Measured {
 }
 
 impl Effort {
-    fn words(&self, blocks: usize, rounds: usize) -> Vec<String> {
+    /// The options of a node's task; where nothing was asked for, so many blocks and rounds.
+    pub fn words(&self, blocks: usize, rounds: usize) -> Vec<String> {
         let (blocks, rounds) = (self.blocks.unwrap_or(blocks), self.rounds.unwrap_or(rounds));
         ["--blocks".to_string(), blocks.to_string(), "--rounds".to_string(), rounds.to_string()].to_vec()
     }
 }
 
 impl Bench {
-    fn measure(&self, case: &Case<'_>) -> Result<Measured, String> {
+    pub(super) fn measure(&self, case: &Case<'_>) -> Result<Measured, String> {
         let mut program = self.own_words(&["node", case.what]);
         program.extend(case.task.iter().cloned());
         let flags = case.flags.iter().map(|f| f.to_string()).collect();
@@ -313,36 +332,19 @@ impl Bench {
     ///
     /// # Errors
     /// A sentence about what went wrong.
-    pub fn memory(&self) -> Result<bool, String> {
+    pub fn memory(&self, copies: &Copies) -> Result<bool, String> {
         let mut all = Report::default();
-        for detector in DETECTORS {
-            let flags = vec!["--backbone", "shm", "--detector", detector, "--auth", "off"];
-            let got = self.measure(&Case { what: "memory", flags, task: Vec::new() })?;
-            let cached = got.number("cached")?;
-            let of = |value: &Value, name: &str| value[name].as_f64().unwrap_or(f64::NAN);
-            let takes = |value: &Value| of(value, "own") + of(value, "files") + of(value, "tables");
-            for (what, most) in [("read", Some(2.2)), ("written", Some(2.2))] {
-                let value = &got.value[what];
-                let name = |part: &str| format!("a cached byte, {what}, {detector}: {part}");
-                all.figures.push(Figure { what: name("all"), value: takes(value) / cached, unit: "B", most });
-                for part in ["own", "files", "tables", "resident"] {
-                    let value = of(value, part) / cached;
-                    all.figures.push(Figure { what: name(part), value, unit: "B", most: None });
-                }
+        for backbone in copies.backbones.names() {
+            for detector in DETECTORS {
+                let flags = vec!["--backbone", backbone, "--detector", detector, "--auth", "off"];
+                let pages = copies.mebibytes as usize * 256;
+                let task = vec!["--cached".to_string(), pages.to_string()];
+                let got = self.measure(&Case { what: "memory", flags, task })?;
+                footprints(&mut all, &got, &format!("{backbone}, {detector}"))?;
+                all.commands.push(got.command);
             }
-            for (how, value) in got.value["large"].as_object().into_iter().flatten() {
-                let what = |name: &str| format!("30 GB, of which this node touches 20 MB {how}, {detector}: {name}");
-                let (touched, takes) = (of(value, "touched"), takes(&value["takes"]));
-                let of_touched = takes / touched;
-                all.figures.extend([
-                    Figure { what: what("memory taken"), value: takes / 1e6, unit: "MB", most: None },
-                    Figure { what: what("for each touched byte"), value: of_touched, unit: "B", most: None },
-                    Figure { what: what("allocation"), value: of(value, "allocated_us"), unit: "us", most: None },
-                ]);
-            }
-            all.commands.push(got.command);
         }
-        Ok(all.print("Memory"))
+        Ok(all.print(&format!("Memory, with copies of {} MiB", copies.mebibytes)))
     }
 
     /// Everything about shared pages between two nodes.
@@ -352,8 +354,36 @@ impl Bench {
     pub fn shared_pages(&self, effort: Effort) -> Result<bool, String> {
         let mut good = self.pages(effort)?;
         good &= self.stream(effort)? & self.refetch(effort)? & self.relock(effort)?;
-        Ok(good & self.release(effort)? & self.memory()?)
+        good &= self.release(effort)? & self.first_touch(effort)?;
+        Ok(good & self.cached_barrier(&Sizes::default())? & self.memory(&Copies::default())?)
     }
+}
+
+/// What a node takes for a byte of its copies, and for a large allocation. A copy that is only read can do with one
+/// page; one that is written has a twin beside it.
+fn footprints(all: &mut Report, got: &Measured, how: &str) -> Result<(), String> {
+    let cached = got.number("cached")?;
+    let of = |value: &Value, name: &str| value[name].as_f64().unwrap_or(f64::NAN);
+    let takes = |value: &Value| of(value, "own") + of(value, "files") + of(value, "tables");
+    for (what, most) in [("read", 1.1), ("written", 2.2)] {
+        let value = &got.value[what];
+        let name = |part: &str| format!("a cached byte, {what}, {how}: {part}");
+        all.figures.push(Figure { what: name("all"), value: takes(value) / cached, unit: "B", most: Some(most) });
+        for part in ["own", "files", "tables", "resident"] {
+            let value = of(value, part) / cached;
+            all.figures.push(Figure { what: name(part), value, unit: "B", most: None });
+        }
+    }
+    for (spread, value) in got.value["large"].as_object().into_iter().flatten() {
+        let what = |name: &str| format!("30 GB, of which this node touches 20 MB {spread}, {how}: {name}");
+        let (touched, takes) = (of(value, "touched"), takes(&value["takes"]));
+        all.figures.extend([
+            Figure { what: what("memory taken"), value: takes / 1e6, unit: "MB", most: None },
+            Figure { what: what("for each touched byte"), value: takes / touched, unit: "B", most: None },
+            Figure { what: what("allocation"), value: of(value, "allocated_us"), unit: "us", most: None },
+        ]);
+    }
+    Ok(())
 }
 
 fn release_row(got: &Measured, pages: u16, whole: bool) -> Result<String, String> {
@@ -373,14 +403,14 @@ fn release_row(got: &Measured, pages: u16, whole: bool) -> Result<String, String
 
 /// What is gathered for a subject's tables.
 #[derive(Default)]
-struct Report {
-    commands: Vec<Vec<String>>,
-    findings: Vec<Finding>,
-    figures: Vec<Figure>,
+pub(super) struct Report {
+    pub commands: Vec<Vec<String>>,
+    pub findings: Vec<Finding>,
+    pub figures: Vec<Figure>,
 }
 
 impl Report {
-    fn print(&self, title: &str) -> bool {
+    pub fn print(&self, title: &str) -> bool {
         let mut good = true;
         report::heading(title, &self.commands);
         if !self.findings.is_empty() {
