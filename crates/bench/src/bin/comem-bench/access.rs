@@ -11,7 +11,6 @@ use comem_bench::job;
 use comem_bench::sample::{Comparison, Finding, median};
 use serde_json::json;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Elements of the array that hits.
@@ -158,59 +157,66 @@ pub fn in_one_node(task: &Task) -> Result<(), String> {
 }
 
 fn loops(what: What, thread: &Thread, array: &ObjectArray<u64>, times: usize) {
-    let plain: Vec<AtomicU64> = (0..ELEMENTS).map(|_| AtomicU64::new(1)).collect();
-    let mut sum = 0_u64;
+    let (mut plain, mut sum) = (vec![1_u64; ELEMENTS], 0_u64);
     for _ in 0..times {
-        // A step that the compiler does not know: it leaves each loop as it is written, one access a turn.
-        let steps = (black_box(ELEMENTS), black_box(1));
+        let count = black_box(ELEMENTS);
         match what {
-            What::ReadHits => sum = sum.wrapping_add(read_hits(thread, array, steps)),
-            What::WriteHits => write_hits(thread, array, steps),
-            What::WritePlain => write_plain(&plain, steps),
-            _ => sum = sum.wrapping_add(read_plain(&plain, steps)),
+            What::ReadHits => sum = sum.wrapping_add(read_hits(thread, array, count)),
+            What::WriteHits => write_hits(thread, array, count),
+            What::WritePlain => write_plain(black_box(&mut plain), count),
+            _ => sum = sum.wrapping_add(read_plain(black_box(&plain), count)),
         }
     }
     black_box((plain, sum));
 }
 
+/// The next index, which the compiler knows nothing of: it leaves each loop as it is written, one access a turn, and
+/// may still use a load as an operand.
+#[inline(always)]
+fn after(index: usize) -> usize {
+    let mut next = index + 1;
+    // SAFETY: no instruction; the value stays as it is.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) next, options(nomem, nostack, preserves_flags)) };
+    next
+}
+
 #[inline(never)]
-fn read_hits(thread: &Thread, array: &ObjectArray<u64>, (count, step): (usize, usize)) -> u64 {
+fn read_hits(thread: &Thread, array: &ObjectArray<u64>, count: usize) -> u64 {
     let (mut i, mut sum) = (0, 0_u64);
     while i < count {
         sum = sum.wrapping_add(array.read(thread, i));
-        i = i.wrapping_add(step);
+        i = after(i);
     }
     sum
 }
 
-/// Relaxed atomic accesses are the plain instructions, but the compiler makes no vector instructions of them.
 #[inline(never)]
-fn read_plain(plain: &[AtomicU64], (count, step): (usize, usize)) -> u64 {
+fn read_plain(plain: &[u64], count: usize) -> u64 {
     let (mut i, mut sum) = (0, 0_u64);
     while i < count {
-        // SAFETY: `loops` gives the slice's length and a step of one.
-        sum = sum.wrapping_add(unsafe { plain.get_unchecked(i) }.load(Ordering::Relaxed));
-        i = i.wrapping_add(step);
+        // SAFETY: `loops` gives the slice's length.
+        sum = sum.wrapping_add(unsafe { *plain.get_unchecked(i) });
+        i = after(i);
     }
     sum
 }
 
 #[inline(never)]
-fn write_hits(thread: &Thread, array: &ObjectArray<u64>, (count, step): (usize, usize)) {
+fn write_hits(thread: &Thread, array: &ObjectArray<u64>, count: usize) {
     let mut i = 0;
     while i < count {
         array.write(thread, i, i as u64);
-        i = i.wrapping_add(step);
+        i = after(i);
     }
 }
 
 #[inline(never)]
-fn write_plain(plain: &[AtomicU64], (count, step): (usize, usize)) {
+fn write_plain(plain: &mut [u64], count: usize) {
     let mut i = 0;
     while i < count {
-        // SAFETY: `loops` gives the slice's length and a step of one.
-        unsafe { plain.get_unchecked(i) }.store(i as u64, Ordering::Relaxed);
-        i = i.wrapping_add(step);
+        // SAFETY: `loops` gives the slice's length.
+        unsafe { *plain.get_unchecked_mut(i) = i as u64 };
+        i = after(i);
     }
 }
 

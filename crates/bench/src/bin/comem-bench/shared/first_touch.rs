@@ -1,7 +1,7 @@
-//! Memory that a node has never seen: pages in order, beside plain datagrams into fresh memory and MPI_Bcast; and an
-//! array that node 0 has made, until each node has read its part, beside MPI's Scatter from Python.
+//! Memory that a node has never seen: pages in order, beside plain datagrams or a copy into fresh memory, and beside
+//! MPI_Bcast; and an array that node 0 has made, until each node has read its part, beside MPI's Scatter from Python.
 
-use super::subjects::{Case, Effort, Report};
+use super::subjects::{Case, Effort, Report, stream_baseline};
 use crate::companions::{Mpi, Python, Way, skip};
 use crate::jobs::{Bench, numbers};
 use comem_bench::job;
@@ -39,7 +39,7 @@ impl Bench {
         let mut beside_mpi = Comparison { per_block: blocks, ..Comparison::default() };
         for turn in 0..TURNS {
             let got = self.measure(&case)?;
-            let fresh = got.comparison("fresh")?;
+            let fresh = got.comparison("fresh", backbone)?;
             if let Some(words) = &mpi {
                 let printed = self.value(&job::run(words)?)?;
                 let base = numbers(&printed, "base").ok_or("MPI's program printed no times")?;
@@ -54,7 +54,7 @@ impl Bench {
         }
         let name = format!("64 MiB in order, a page that never was here, {backbone}, spinning");
         let limit = |most| (backbone == "udp").then_some(most);
-        let what = format!("{name}, against plain datagrams into fresh memory (GSO, two runs of 60 pages)");
+        let what = format!("{name}, against {}, into memory never touched", stream_baseline(backbone));
         all.findings.push(Finding { what, unit: "us", comparison: bare, limit: limit(LIMITS[0]) });
         if let Some(words) = mpi {
             let how = if way == Way::Sockets { "through sockets" } else { "through memory" };

@@ -134,8 +134,7 @@ fn scattered(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Re
     }
     let mut order = shuffled(2 * pages);
     order.truncate(pages);
-    // The plain datagrams go where the pages would: into memory that was never touched, and then into the same again.
-    let mut plain = vec![0; 2 * pages * super::bulk::PAGE_BYTES];
+    let mut plain = Plain::new(2 * pages);
     let fresh = touch(task, (&region, &mut plain), 0, &order, peer)?;
     invalidate(peer, thread, &[region])?;
     order.reverse();
@@ -144,32 +143,68 @@ fn scattered(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Re
     Ok(json!({ "fresh": fresh, "again": again, "touched": 2 * pages }))
 }
 
-/// Reads pages of a region in this order, in turn with plain datagrams into as much plain memory.
+/// Plain memory that is compared with a region: bytes go where the region's would, into memory that was never touched,
+/// and then into the same again.
+struct Plain {
+    fetched: Vec<u8>,
+    copied: Vec<u8>,
+    source: Vec<u8>,
+}
+
+impl Plain {
+    fn new(pages: usize) -> Plain {
+        let bytes = pages * super::bulk::PAGE_BYTES;
+        Plain { fetched: vec![0; bytes], copied: vec![0; bytes], source: vec![1; bytes] }
+    }
+
+    /// Memory that was never touched, of the same size.
+    fn renew(&mut self) {
+        let bytes = self.source.len();
+        (self.fetched, self.copied) = (vec![0; bytes], vec![0; bytes]);
+    }
+
+    /// Fetches a page by a plain datagram.
+    fn fetch(&mut self, page: usize, peer: &Peer) -> io::Result<()> {
+        peer.fetch_page(&mut self.fetched[page * super::bulk::PAGE_BYTES..][..super::bulk::PAGE_BYTES])
+    }
+
+    /// Copies so many pages from one place to the other: what nodes that share memory cannot spare.
+    fn copy(&mut self, page: usize, count: usize) {
+        let start = page * super::bulk::PAGE_BYTES;
+        let bytes = start..start + count * super::bulk::PAGE_BYTES;
+        self.copied[bytes.clone()].copy_from_slice(&self.source[bytes]);
+        black_box(&mut self.copied[start]);
+    }
+}
+
+/// Reads pages of a region in this order, in turn with plain datagrams and with plain copies.
 fn touch(
     task: &Task,
-    (region, plain): (&PageSlice<u64>, &mut [u8]),
+    (region, plain): (&PageSlice<u64>, &mut Plain),
     time: u64,
     order: &[usize],
     peer: &Peer,
 ) -> io::Result<Value> {
     let between = if task.busy { BETWEEN } else { Duration::ZERO };
     let mut comparison = Comparison { per_block: task.rounds, ..Comparison::default() };
-    let (mut all_ours, mut all_bare) = (Vec::new(), Vec::new());
+    let (mut copied, mut all_ours, mut all_bare) = (Vec::new(), Vec::new(), Vec::new());
     for (block, pages) in order.chunks(task.rounds).enumerate() {
         let ours = after_computing(pages, between, |page| read(region, page, time))?;
-        let bare = after_computing(pages, between, |page| {
-            let start = page * super::bulk::PAGE_BYTES;
-            peer.fetch_page(&mut plain[start..start + super::bulk::PAGE_BYTES])
+        let bare = after_computing(pages, between, |page| plain.fetch(page, peer))?;
+        let copy = after_computing(pages, between, |page| {
+            plain.copy(page, 1);
+            Ok(())
         })?;
         // The first block warms up and does not count.
         if block > 0 {
             comparison.push(median(&ours), median(&bare));
+            copied.push(median(&copy));
             all_ours.extend(ours);
             all_bare.extend(bare);
         }
     }
     Ok(json!({
-        "ours": comparison.ours, "base": comparison.base, "per_block": comparison.per_block,
+        "ours": comparison.ours, "base": comparison.base, "copied": copied, "per_block": comparison.per_block,
         "p99": [quantile(&all_ours, 0.99), quantile(&all_bare, 0.99)],
     }))
 }
@@ -189,8 +224,8 @@ fn after_computing(
 }
 
 /// 64 MiB of pages in order, in turn with as many bytes in a stream of plain datagrams; microseconds a page. First
-/// pages that never were here, beside datagrams into memory that was never touched; then, if asked for, the same after
-/// their home has written them again.
+/// pages that never were here, beside memory that was never touched; then, if asked for, the same after their home has
+/// written them again.
 fn in_order(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Result<Value> {
     let regions: Vec<_> =
         (0..=task.blocks).map(|_| at_node_one(comem, STREAM_PAGES)).collect::<io::Result<Vec<_>>>()?;
@@ -208,22 +243,28 @@ fn in_order(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Res
     Ok(json!({ "fresh": fresh, "again": again, "touched": times * regions.len() * STREAM_PAGES }))
 }
 
-/// Reads each region; the first time beside datagrams into memory that is new each time.
+/// Reads each region, in turn with plain datagrams and with a plain copy; the first time into memory that is new each
+/// time.
 fn stream(regions: &[PageSlice<u64>], time: u64, peer: &Peer) -> io::Result<Value> {
-    let mut comparison = Comparison::default();
-    let (bytes, a_page) = (STREAM_PAGES * super::bulk::PAGE_BYTES, 1.0 / STREAM_PAGES as f64);
-    let mut plain = vec![1; bytes];
+    let (mut comparison, mut copied) = (Comparison::default(), Vec::new());
+    let a_page = 1.0 / STREAM_PAGES as f64;
+    let mut plain = Plain::new(STREAM_PAGES);
     for (block, region) in regions.iter().enumerate() {
         let ours = timed(1, || (0..STREAM_PAGES).try_for_each(|page| read(region, page, time)))?;
         if time == 0 {
-            plain = vec![0; bytes];
+            plain.renew();
         }
-        let bare = timed(1, || peer.fetch_stream(&mut plain))?;
+        let bare = timed(1, || peer.fetch_stream(&mut plain.fetched))?;
+        let copy = timed(1, || {
+            plain.copy(0, STREAM_PAGES);
+            Ok(())
+        })?;
         if block > 0 {
+            copied.push(copy[0] * a_page);
             comparison.push(ours[0] * a_page, bare[0] * a_page);
         }
     }
-    Ok(json!({ "ours": comparison.ours, "base": comparison.base, "per_block": STREAM_PAGES }))
+    Ok(json!({ "ours": comparison.ours, "base": comparison.base, "copied": copied, "per_block": STREAM_PAGES }))
 }
 
 #[cfg(test)]

@@ -14,6 +14,18 @@ const DETECTORS: [&str; 3] = ["uffd-async", "uffd", "mprotect"];
 /// Parts of a measurement of fetches.
 const PARTS: [(&str, &str); 2] = [("fresh", "a page that never was here"), ("again", "a page written again")];
 
+/// What a page is compared with: what one would write where memory is shared, and where it is not.
+const COPY: &str = "a copy of 4 KiB within memory";
+const EXCHANGE: &str = "a bare UDP exchange of 64 B and 4 KiB";
+
+/// What pages in order are compared with.
+pub(super) fn stream_baseline(backbone: &str) -> &'static str {
+    match backbone {
+        "shm" => "a copy of as many bytes within memory",
+        _ => "a stream of plain datagrams (GSO, two runs of 60 pages)",
+    }
+}
+
 /// How much to measure.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub struct Effort {
@@ -87,12 +99,14 @@ impl Measured {
         numbers(&self.value, name).ok_or_else(|| format!("the node printed no {name}"))
     }
 
-    /// The comparison in a part of the measurement.
-    pub fn comparison(&self, part: &str) -> Result<Comparison, String> {
+    /// The comparison in a part of the measurement: under `shm` with a copy of the bytes, which nodes that share memory
+    /// can do, else with plain datagrams.
+    pub fn comparison(&self, part: &str, backbone: &str) -> Result<Comparison, String> {
         let value = &self.value[part];
         let list = |name: &str| numbers(value, name).ok_or_else(|| format!("the node printed no {part}.{name}"));
         let per_block = value["per_block"].as_u64().unwrap_or(1) as usize;
-        Ok(Comparison { ours: list("ours")?, base: list("base")?, per_block })
+        let base = if backbone == "shm" { "copied" } else { "base" };
+        Ok(Comparison { ours: list("ours")?, base: list(base)?, per_block })
     }
 
     pub fn number(&self, name: &str) -> Result<f64, String> {
@@ -160,17 +174,17 @@ impl Bench {
         let usual = detector == DETECTORS[0] && !busy;
         for (part, which) in PARTS {
             let name = format!("{which} by a scattered fault, {backbone}, {detector}, {how}{cores}");
-            let comparison = got.comparison(part)?;
+            let comparison = got.comparison(part, backbone)?;
             let most = (backbone == "shm" && usual && how == "spinning").then_some(7.0);
             let p99 = numbers(&got.value[part], "p99").unwrap_or(vec![f64::NAN; 2]);
             all.figures.extend([
                 Figure { what: format!("{name}: median"), value: median(&comparison.ours), unit: "us", most },
                 Figure { what: format!("{name}: 99 of 100 are faster than"), value: p99[0], unit: "us", most: None },
-                Figure { what: "the same of the bare exchange".to_string(), value: p99[1], unit: "us", most: None },
+                Figure { what: "the same of a bare UDP exchange".to_string(), value: p99[1], unit: "us", most: None },
             ]);
             let aim = if how == "spinning" { 2.2 } else { 1.4 };
             all.findings.push(Finding {
-                what: format!("{name}, against a bare UDP exchange of 64 B and 4 KiB"),
+                what: format!("{name}, against {}", if backbone == "shm" { COPY } else { EXCHANGE }),
                 unit: "us",
                 comparison,
                 limit: (backbone == "udp" && usual).then_some(aim),
@@ -195,12 +209,12 @@ impl Bench {
                 let got = self.measure(&Case { what: "stream", flags, task: effort.words(5, 1) })?;
                 let (touched, spinning) = (got.number("touched")?, how == "spinning");
                 for (part, which) in PARTS {
-                    let comparison = got.comparison(part)?;
+                    let comparison = got.comparison(part, backbone)?;
                     let name = format!("64 MiB in order, {which}, {backbone}, {how}");
                     let most = (*backbone == "shm" && spinning).then_some(1.3);
                     let value = median(&comparison.ours);
                     all.figures.push(Figure { what: name.clone(), value, unit: "us", most });
-                    let what = format!("{name}, against a stream of plain datagrams (GSO, two runs of 60 pages)");
+                    let what = format!("{name}, against {}", stream_baseline(backbone));
                     let limit = (*backbone == "udp" && spinning).then_some(1.4);
                     all.findings.push(Finding { what, unit: "us", comparison, limit });
                 }
