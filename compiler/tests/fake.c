@@ -35,6 +35,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_ulong loads, stores, owns, atomics, genuine, revoked, hazards_met;
 static atomic_ulong recent[64]; /* units that were brought back: they are taken away again soon */
 static atomic_uint recent_next;
+static atomic_int sweep_wanted; /* the adversary's thread takes all units away, and sets it to 0 */
 
 static void die(const char *what) {
     fprintf(stderr, "fake: %s\n", what);
@@ -115,6 +116,10 @@ static void *adversary(void *unused) {
     for (;;) {
         pthread_mutex_lock(&lock);
         for (int i = 0; i < 4; i++) revoke_some(&random);
+        if (atomic_load(&sweep_wanted)) {
+            for (size_t unit = 0; unit < used / unit_bytes; unit++) revoke_unit(unit, 0);
+            atomic_store(&sweep_wanted, 0);
+        }
         pthread_mutex_unlock(&lock);
         for (int i = 0; i < 300; i++)
             __builtin_ia32_pause(); /* no yield: a busy machine would not come back for long */
@@ -338,10 +343,14 @@ static void *another_slot(void) {
 
 void *__comem_inline_enter(void) { return another_slot(); }
 
-/* Between the check of an entry and the store, in builds with COMEM_INLINE_WINDOWS=1. */
+/* Between the check of an entry and the store, in builds with COMEM_INLINE_WINDOWS=1: waits until the adversary has
+ * taken all units away, or waits for a hazard. So what is wrong without hazards is wrong on every machine. */
 void __comem_inline_window(void) {
     static __thread unsigned calls;
-    if (on && ++calls % 64 == 0) sched_yield();
+    unsigned long met = atomic_load(&hazards_met);
+    if (!on || ++calls % 16) return;
+    atomic_store(&sweep_wanted, 1);
+    while (atomic_load(&sweep_wanted) && atomic_load(&hazards_met) == met) sched_yield();
 }
 
 void __comem_inline_verify(const void *address, size_t bytes, const char *where) {
