@@ -55,8 +55,8 @@ class Loads {
     SmallVector<Test, GROUP_MAX> tests(const Group &group, const Results &results);
     bool by_float(const LoadInst &load) const;
     Results results(const Group &group);
-    Value *one_condition(IRBuilder<> &at, LoadInst &load, bool upper_half);
-    bool is_vector_of_words(Type *type) const;
+    Value *one_condition(IRBuilder<> &at, LoadInst &load, unsigned offset);
+    bool in_vector_registers(Type *type) const;
 
     Function &f;
     StripMap &strips;
@@ -71,14 +71,24 @@ class Loads {
     SmallVector<std::pair<LoadInst *, const Strip *>, 4> calls;
 };
 
-// Whether 4-byte words of the value are lanes of a vector of integers of the same size.
-bool Loads::is_vector_of_words(Type *type) const {
-    uint64_t bits = layout.getTypeSizeInBits(type);
-    bool plain = type->isIntOrIntVectorTy() || type->isFPOrFPVectorTy();
+// Whether the value is in vector registers, and its words of 4 bytes are lanes.
+//
+// An integer of more than 8 bytes is in general registers. It must not be tested as a vector: LLVM would load it a
+// second time for that, and the test would say nothing about what the program gets.
+bool Loads::in_vector_registers(Type *type) const {
     auto *vector = dyn_cast<FixedVectorType>(type);
-    uint64_t element_bits = vector ? layout.getTypeSizeInBits(vector->getElementType()) : bits;
-    return plain && bits % 32 == 0 && bits <= 512 && isPowerOf2_64(element_bits) && element_bits >= 8 &&
+    Type *element = vector ? vector->getElementType() : type;
+    uint64_t bits = layout.getTypeSizeInBits(type), element_bits = layout.getTypeSizeInBits(element);
+    bool is_lane = (element->isIntegerTy() || element->isFloatingPointTy()) && isPowerOf2_64(element_bits) &&
+                   element_bits >= 8 && element_bits <= 64;
+    return ((vector && is_lane) || type->isFP128Ty()) && bits % 32 == 0 && bits <= 512 &&
            bits == layout.getTypeStoreSizeInBits(type);
+}
+
+// Whether it is an integer of several words of 8 bytes.
+static bool is_wide_integer(Type *type) {
+    return type->isIntegerTy() && type->getIntegerBitWidth() > 64 && type->getIntegerBitWidth() <= 512 &&
+           type->getIntegerBitWidth() % 64 == 0;
 }
 
 // Whether the load has a test by its value. Else it becomes a call.
@@ -92,7 +102,7 @@ bool Loads::classify(LoadInst &load) {
     if (scalar && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8)) {
         return true;
     }
-    return is_vector_of_words(type) && !load.isAtomic();
+    return (in_vector_registers(type) || is_wide_integer(type)) && !load.isAtomic();
 }
 
 // Earlier passes know that a bool is 0 or 1 and a pointer is not null. An invalid unit does not.
@@ -269,23 +279,21 @@ void Loads::stretch(ArrayRef<Instruction *> instructions) {
     }
 }
 
-// Whether a load may have read an invalid unit.
-Value *Loads::one_condition(IRBuilder<> &at, LoadInst &load, bool upper_half) {
+// Whether a load may have read an invalid unit: by all its words if it is in vector registers, else by the word that
+// begins `offset` bytes into it.
+Value *Loads::one_condition(IRBuilder<> &at, LoadInst &load, unsigned offset) {
     Type *type = load.getType();
     uint64_t bytes = layout.getTypeStoreSize(type);
-    if (type->isPointerTy()) {
-        Value *word = at.CreateTrunc(at.CreatePtrToInt(&load, at.getInt64Ty()), at.getInt32Ty());
-        return at.CreateICmpEQ(word, at.getInt32(COMEM_MAGIC));
-    }
-    if (isa<VectorType>(type) || bytes > 8) {
+    if (in_vector_registers(type)) {
         auto *words = FixedVectorType::get(at.getInt32Ty(), bytes / 4);
         Value *lanes =
             at.CreateICmpEQ(at.CreateBitCast(&load, words), at.CreateVectorSplat(bytes / 4, at.getInt32(COMEM_MAGIC)));
         return at.CreateICmpNE(at.CreateBitCast(lanes, at.getIntNTy(bytes / 4)), at.getIntN(bytes / 4, 0));
     }
-    Value *word = at.CreateBitCast(&load, at.getIntNTy(8 * bytes));
-    if (upper_half) {
-        word = at.CreateLShr(word, 32);
+    Type *integer = at.getIntNTy(8 * bytes);
+    Value *word = type->isPointerTy() ? at.CreatePtrToInt(&load, integer) : at.CreateBitCast(&load, integer);
+    if (offset) {
+        word = at.CreateLShr(word, 8 * offset);
     }
     if (bytes == 1) { // 0xfd or 0xff; 0xfe costs a second look only
         return at.CreateICmpUGE(word, at.getInt8(COMEM_MAGIC & 0xff));
@@ -371,7 +379,9 @@ Results Loads::results(const Group &group) {
             if (!with.insert(i).second) {
                 continue;
             }
-            fine &= isSafeToSpeculativelyExecute(i) && with.size() <= COMPUTED_MAX;
+            // LLVM may load a vector again that is made of loads.
+            bool is_loaded_again = isa<InsertElementInst>(i) && isa<LoadInst>(i->getOperand(1));
+            fine &= isSafeToSpeculativelyExecute(i) && !is_loaded_again && with.size() <= COMPUTED_MAX;
             for (Use &use : i->operands()) {
                 if (auto *operand = dyn_cast<Instruction>(use); operand && in_tail.count(operand)) {
                     left.push_back(operand);
@@ -420,10 +430,11 @@ SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group, const Resul
     for (LoadInst *load : group.loads) {
         Type *type = load->getType();
         uint64_t bytes = layout.getTypeStoreSize(type), align = load->getAlign().value();
-        bool wide = isa<VectorType>(type) || bytes > 8, halves = !wide && bytes == 8 && align >= 4 && align < 8;
+        bool whole = in_vector_registers(type) || bytes < 8, halves = !whole && align == 4;
         // A value shows whole words only if it is aligned to them.
-        if (!(wide ? align >= 4 : halves || align >= bytes)) {
-            uint64_t mask = std::min<uint64_t>(wide ? 4 : 8, PowerOf2Ceil(bytes)) - 1;
+        uint64_t word = in_vector_registers(type) || halves ? 4 : std::min<uint64_t>(8, bytes);
+        if (align < word) {
+            uint64_t mask = word - 1;
             out.push_back([load, mask](IRBuilder<> &at) -> Value * {
                 Value *low = at.CreateAnd(at.CreatePtrToInt(load->getPointerOperand(), at.getInt64Ty()), mask);
                 return at.CreateICmpNE(low, at.getInt64(0));
@@ -435,9 +446,8 @@ SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group, const Resul
             }
             continue;
         }
-        out.push_back([this, load](IRBuilder<> &at) { return one_condition(at, *load, false); });
-        if (halves) {
-            out.push_back([this, load](IRBuilder<> &at) { return one_condition(at, *load, true); });
+        for (unsigned offset = 0; offset < (whole ? 1 : bytes); offset += halves ? 4 : 8) {
+            out.push_back([this, load, offset](IRBuilder<> &at) { return one_condition(at, *load, offset); });
         }
     }
     for (Instruction *root : results.roots) {

@@ -40,6 +40,9 @@ WIDTH(int32_t, i32)
 WIDTH(uint32_t, u32)
 WIDTH(int64_t, i64)
 WIDTH(__int128, i128)
+typedef unsigned _BitInt(256) u256;
+WIDTH(u256, u256)
+WIDTH(__float128, f128)
 WIDTH(float, f32)
 WIDTH(double, f64)
 WIDTH(long double, f80)
@@ -149,6 +152,21 @@ static void test_odd(void) {
     struct odd *p = shared_alloc(300 * sizeof *p);
     for (int round = 0; round < 15; round++) odd_step(p, 300);
     for (int i = 0; i < 300; i++) mix(p[i].i + (int64_t)p[i].d + p[i].s + p[i].l + p[i].c);
+}
+
+/* Pointers whose halves may be in two lines. */
+struct __attribute__((packed, aligned(4))) halves {
+    int number;
+    char *pointer;
+};
+static NOINLINE void halves_step(struct halves *p, int n) {
+    for (int i = 0; i < n; i++) p[i].pointer += p[i].number;
+}
+static void test_halves(void) {
+    struct halves *p = shared_alloc(300 * sizeof *p);
+    for (int i = 0; i < 300; i++) p[i].number = i, p[i].pointer = (char *)0x123456789a;
+    for (int round = 0; round < 30; round++) halves_step(p, 300);
+    for (int i = 0; i < 300; i++) mix((uint64_t)p[i].pointer);
 }
 
 struct big {
@@ -392,9 +410,10 @@ int main(void) {
     printf("%-24s %016lx\n", #call, (unsigned long)sum);
     RUN(test_i8(1000))
     RUN(test_u8(1000)) RUN(test_i16(777)) RUN(test_u16(777)) RUN(test_i32(500)) RUN(test_u32(500)) RUN(test_i64(400))
-        RUN(test_i128(100)) RUN(test_f32(500)) RUN(test_f64(400)) RUN(test_f80(100)) RUN(test_vectors())
+        RUN(test_i128(100)) RUN(test_u256(100)) RUN(test_f128(100)) RUN(test_f32(500)) RUN(test_f64(400))
+            RUN(test_f80(100)) RUN(test_vectors())
             RUN(test_wide())
-            RUN(test_fields()) RUN(test_odd()) RUN(test_copies()) RUN(test_calls()) RUN(test_jumps())
+            RUN(test_fields()) RUN(test_odd()) RUN(test_halves()) RUN(test_copies()) RUN(test_calls()) RUN(test_jumps())
                 RUN(test_machine()) RUN(test_look_alikes()) RUN(test_loops())
                     RUN(test_rows()) return 0;
 }

@@ -26,6 +26,30 @@ int byte(unsigned char *p) { return *p; }
 // CHECK: cmpb $-4, %al
 int flag(_Bool *p) { return *p; }
 
+// Each word of a wide integer is loaded once: what is tested is what the program gets.
+// CHECK-LABEL: {{^}}wide:
+// CHECK: movq (%rdi), %r[[LOW:..]]
+// CHECK-NEXT: cmpl $-131075, %e[[LOW]]
+// CHECK-NEXT: je
+// CHECK-NOT: (%rdi)
+// CHECK: movq 8(%rdi), %r[[HIGH:..]]
+// CHECK-NEXT: cmpl $-131075, %e[[HIGH]]
+// CHECK-NEXT: je
+// CHECK-NOT: (%rdi)
+// CHECK: addq $3, %r[[LOW]]
+// CHECK-NEXT: adcq $0, %r[[HIGH]]
+__int128 wide(__int128 *p) { return *p + 3; }
+
+// A pointer that two lines may share has two words.
+// CHECK-LABEL: {{^}}halves:
+// CHECK: movq 4(%rdi), %r[[V:..]]
+// CHECK: -131075
+// CHECK: shrq $32
+// CHECK: -131075
+// CHECK: retq
+struct __attribute__((packed, aligned(4))) halves { int first; void *pointer; };
+void *halves(struct halves *p) { return p->pointer; }
+
 // Two values share one comparison.
 // CHECK-LABEL: {{^}}reals:
 // CHECK: movsd (%rdi), [[A:%xmm.]]
