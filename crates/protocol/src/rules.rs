@@ -226,6 +226,10 @@ pub enum Rule {
     DiffsFollowWhatTheyNeed,
     /// A page is unmapped before it is untracked, and scanned for writes after that.
     UntrackingScansAfterUnmap,
+    /// When stores to a page table have been forbidden, a close looks once more at what was written to it.
+    QuietTablesAreLookedAtOnceMore,
+    /// A page table is listed before stores to it are allowed again.
+    AllowedTablesAreListedFirst,
     /// A home page whose note was left counts as written while others hold copies, whatever it looks like.
     LeftNotesCount,
     /// Others get of a home page that is compared what they were last told of, not what its threads are making of it.
@@ -372,7 +376,7 @@ impl Rule {
     pub const CUTS: [Rule; 2] = [Rule::WaitersWatch, Rule::AccusationsAreWeighed];
 
     /// The rules for pages.
-    pub const PAGES: [Rule; 77] = [
+    pub const PAGES: [Rule; 79] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -430,6 +434,8 @@ impl Rule {
         Rule::HomesCarryWhatIsApplied,
         Rule::DiffsFollowWhatTheyNeed,
         Rule::UntrackingScansAfterUnmap,
+        Rule::QuietTablesAreLookedAtOnceMore,
+        Rule::AllowedTablesAreListedFirst,
         Rule::LeftNotesCount,
         Rule::ComparedPagesGoOutAsTold,
         Rule::DiffsEndComparisons,

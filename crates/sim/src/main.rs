@@ -339,6 +339,7 @@ fn run_pages(options: &Options, engines: Engines, notes_writes: bool, seed: u64)
         tunes: true,
         told_loss: None,
         guesses: false,
+        forbids: false,
         trace: options.trace,
     };
     let pages::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);

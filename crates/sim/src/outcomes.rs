@@ -211,6 +211,7 @@ fn layout(nodes: usize, pages: u32, engine: PageEngine, rng: &mut Rng) -> Layout
         tuning: Tuning { locks: crate::schedule::quiet(false), ..eager() },
         closes_early: true,
         idles: false,
+        forbids: false,
         compares: false,
         pushes: None,
         diffs_bytes: 4096,

@@ -31,6 +31,9 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
         Rule::SubsetBarriersCarryNotices => family(Kind::Meetings),
         Rule::ReadersTell | Rule::ManagersHear | Rule::SaidIsKept => family(Kind::Readers),
         Rule::ReductionsTell => family(Kind::Reductions),
+        Rule::QuietTablesAreLookedAtOnceMore | Rule::AllowedTablesAreListedFirst => {
+            vec![Scenario { forbids: true, notes_writes: Some(true), ..Scenario::new(hlrc) }]
+        }
         _ => vec![Scenario::new(hlrc), Scenario::new(scope), Scenario::mixed(hlrc), Scenario::mixed(scope)],
     }
 }

@@ -15,7 +15,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The process has as many separate mappings as the system permits (`vm.max_map_count`), so `mprotect` cannot give one
 /// more stretch of pages a permission of its own.
@@ -81,6 +81,8 @@ pub struct Arena {
     tracking: Tracking,
     /// The application's view is plain memory; see [`Arena::detach`].
     detached: AtomicBool,
+    /// How many times more [`Arena::forbid_writes`] was called than [`Arena::allow_writes`].
+    forbidden: AtomicUsize,
 }
 
 impl Arena {
@@ -120,8 +122,9 @@ impl Arena {
         let service = View::new(None, bytes, sys::BOTH, Some(file.as_fd()))?;
         let set = || notes.then(|| PageSet::new(pages)).transpose();
         let (mapped, regarded) = (set()?, set()?);
-        let (window, detached) = (OnceLock::new(), AtomicBool::new(false));
-        let arena = Arena { window, app, service, file, mechanism, mapped, regarded, detector, tracking, detached };
+        let (window, detached, forbidden) = (OnceLock::new(), AtomicBool::new(false), AtomicUsize::new(0));
+        let arena =
+            Arena { window, app, service, file, mechanism, mapped, regarded, detector, tracking, detached, forbidden };
         arena.watch(&arena.app)?;
         fault::remember(arena.base()..arena.base() + bytes, arena.service.start())?;
         Ok(arena)
@@ -334,6 +337,37 @@ impl Arena {
             Mechanism::Mprotect => mprotect(&part, libc::PROT_READ),
             Mechanism::Userfault { uffd, .. } => sys::write_protect(uffd.as_fd(), part.address(), part.bytes(), true),
         })
+    }
+
+    /// Where the kernel notes writes: forbids stores to pages, mapped or not, until [`Arena::allow_writes`]. A store
+    /// raises SIGSEGV. When this returns, earlier stores are noted. Pages that are mapped meanwhile can be loaded from.
+    /// `false`, and nothing done, where the kernel notes no writes or refuses, and where the process would have a tenth
+    /// of its mappings for that alone.
+    pub fn forbid_writes(&self, pages: Range<PageNo>) -> bool {
+        if !self.notes_writes() || self.is_detached() || self.bytes_of(&pages).is_err() {
+            return false;
+        }
+        // Each such stretch may be a mapping more, and one behind it.
+        if self.forbidden.fetch_add(1, Ordering::Relaxed) >= map_count_limit() / 20 {
+            self.forbidden.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        let done = self.parts(pages.clone()).try_for_each(|part| mprotect(&part, libc::PROT_READ));
+        if done.is_err() && self.allow_writes(pages).is_err() {
+            // Stores to what is forbidden now fault, and the fault permits them.
+            self.forbidden.fetch_add(1, Ordering::Relaxed);
+        }
+        done.is_ok()
+    }
+
+    /// Ends [`Arena::forbid_writes`] for the same pages.
+    ///
+    /// # Errors
+    /// [`TooManyRanges`]; `InvalidInput` for pages outside; else what the system refused.
+    pub fn allow_writes(&self, pages: Range<PageNo>) -> io::Result<()> {
+        self.bytes_of(&pages)?;
+        self.forbidden.fetch_sub(1, Ordering::Relaxed);
+        self.parts(pages).try_for_each(|part| mprotect(&part, sys::BOTH))
     }
 
     /// Takes all access away. Data stays in the file; what was written stays noted until the next

@@ -126,6 +126,10 @@ tuning! {
         protect_gap_units: usize = 8, in 0..512;
         /// Whether idle pages are unmapped, so that no close scans them.
         untrack_idle: bool = true, in 0..1;
+        /// Whether stores to page tables that nobody writes are forbidden, so that no close scans them.
+        forbid_writes: bool = true, in 0..1;
+        /// After so many closes in which nothing of a page table was written.
+        quiet_closes: u32 = 8, in 0..65536;
         /// Most untracked units that are mapped again with the one that is touched.
         remap_units_max: usize = 16, in 1..512;
         /// Whether more units are offered for one-sided fetches than were asked for.

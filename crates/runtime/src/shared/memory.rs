@@ -176,6 +176,14 @@ impl PageMapping for ChunkMemory<'_> {
         self.arena.track(pages);
     }
 
+    fn forbid_writes(&mut self, pages: Range<PageNo>) -> bool {
+        self.arena.forbid_writes(pages)
+    }
+
+    fn allow_writes(&mut self, pages: Range<PageNo>) {
+        change(self.arena, &pages, |p| self.arena.allow_writes(p));
+    }
+
     fn sample(&mut self, unit: Range<PageNo>) -> u32 {
         // One in each KiB of the first page, in cache lines that prefetchers do not bring together.
         let at = self.pointer(unit.start);

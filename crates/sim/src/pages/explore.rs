@@ -81,6 +81,7 @@ impl Ways {
             tuning: Tuning { locks: quiet(true), ..eager() },
             closes_early: false,
             idles: false,
+            forbids: false,
             compares: false,
             pushes: (!self.takes).then_some(1),
             diffs_bytes: 4096,

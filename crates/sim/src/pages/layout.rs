@@ -45,6 +45,8 @@ pub struct Layout {
     pub closes_early: bool,
     /// Whether pages are laid aside.
     pub idles: bool,
+    /// Whether stores to page tables are forbidden again and again.
+    pub forbids: bool,
     /// Whether home pages that are written again and again are compared, as few of many are, or their notes count as
     /// those of many do.
     pub compares: bool,
@@ -72,7 +74,7 @@ pub(super) fn name_of(number: usize) -> String {
 /// The defaults, but for what runs as short as those of the simulator would never show.
 pub(crate) fn eager() -> Tuning {
     Tuning {
-        pages: PageTuning { write_prefetch_after: 1, ..PageTuning::DEFAULT },
+        pages: PageTuning { write_prefetch_after: 1, quiet_closes: 0, ..PageTuning::DEFAULT },
         multicast: MulticastTuning { window_epochs: 2, homed_percent: 0, ..MulticastTuning::DEFAULT },
         ..Tuning::DEFAULT
     }

@@ -42,6 +42,8 @@ struct Page {
     met: bool,
     /// Whoever looks where something was written looks here.
     regarded: bool,
+    /// Stores fault, whatever the page table permits.
+    forbidden: bool,
     words: [u64; PAGE_WORDS],
     twin: Option<[u64; PAGE_WORDS]>,
     /// Other nodes may copy it without asking.
@@ -108,6 +110,7 @@ impl Memory {
             written: notes,
             met: false,
             regarded: false,
+            forbidden: false,
             words: [0; PAGE_WORDS],
             twin: None,
             offered: false,
@@ -157,6 +160,7 @@ impl Memory {
         access.progress = match (access.progress, access.store) {
             (Progress::Wanted, _) if page.permit == Permit::None => Progress::Faulted,
             (Progress::Wanted, None) => Progress::Done(page.words[access.word]),
+            (Progress::Wanted, Some(_)) if page.forbidden => Progress::Faulted,
             (Progress::Wanted, Some(_)) if page.permit == Permit::Write => Progress::Translated,
             (Progress::Wanted, Some(_)) if notes => {
                 page.permit = Permit::Write;
@@ -277,6 +281,22 @@ impl PageMapping for Memory {
     fn track(&mut self, pages: Range<PageNo>) {
         self.moment();
         self.each(pages).iter_mut().for_each(|p| p.regarded = true);
+    }
+
+    fn forbid_writes(&mut self, pages: Range<PageNo>) -> bool {
+        for page in pages {
+            self.moment();
+            self.settle(&(page..page + 1));
+            self.pages[page as usize].forbidden = true;
+        }
+        true
+    }
+
+    fn allow_writes(&mut self, pages: Range<PageNo>) {
+        for page in pages {
+            self.pages[page as usize].forbidden = false;
+            self.moment();
+        }
     }
 
     fn unmap(&mut self, pages: Range<PageNo>) {

@@ -311,6 +311,11 @@ impl Pages {
 
     /// Another thread that closes an interval untracks what is around this page, now and then.
     pub(super) fn untrack_idle(&mut self, page: PageNo) {
+        if self.layout.forbids && self.rng.below(3) == 0 {
+            let at = self.rng.below(u64::from(self.layout.pages())) as PageNo;
+            let at = if self.rng.below(2) == 0 { at } else { page };
+            self.step(at, |table, cx| table.untrack_idle(cx, &(at..at)));
+        }
         if self.layout.idles && self.rng.below(8) == 0 {
             let run = page.saturating_sub(self.rng.below(3) as u32)..page + 1 + self.rng.below(3) as u32;
             each_table(self, [run].iter(), |pages, parts| {

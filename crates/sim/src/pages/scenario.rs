@@ -42,6 +42,8 @@ pub struct Scenario {
     pub told_loss: Option<u64>,
     /// Whether jobs under `multicast` start with choices that nobody has arrived at, whatever the seed says.
     pub guesses: bool,
+    /// Whether stores to page tables are forbidden, whatever the seed says.
+    pub forbids: bool,
     /// Keep a line for everything that happens.
     pub trace: bool,
 }
@@ -72,6 +74,7 @@ impl Scenario {
             tunes: true,
             told_loss: None,
             guesses: false,
+            forbids: false,
             trace: false,
         }
     }
@@ -130,6 +133,7 @@ impl Scenario {
             if self.schedules { schedule::drawn(&mut Rng::new(seed ^ 0x70e2)) } else { schedule::quiet(layout.wants) };
         layout.all_found = seed % 3 == 1;
         layout.idles = seed.is_multiple_of(5);
+        layout.forbids = self.forbids || seed % 10 == 7;
         layout.compares = seed / 2 % 3 == 1;
         if self.engine.keeps_diffs() {
             layout.diffs_kept_max = [0, 100, i64::MAX][(seed / 3 % 3) as usize];
@@ -200,6 +204,7 @@ impl Scenario {
             tuning: Tuning { locks: schedule::quiet(false), ..eager() },
             closes_early: false,
             idles: false,
+            forbids: false,
             compares: false,
             pushes: None,
             diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },

@@ -37,6 +37,11 @@ pub fn cases(ways: Ways) -> Vec<Case> {
         case("both engines", ways.both(3), alone((0..3).map(counts_in_both).collect())),
         case("sent at barriers", ways.layout(3, 1, 1, on()), alone(sent())),
         case("laid aside", Layout { idles: true, ..ways.layout(2, 2, 2, on()) }, two_locks()),
+        case(
+            "stores forbidden",
+            Layout { forbids: true, chunk_pages: 4, ..ways.layout(2, 2, 2, Homes::Cyclic(1)) },
+            forbidden(),
+        ),
         case("notice beside a fetch", ways.layout(2, 2, 1, on()), noticed()),
         case("counter, tokens wanted", wanted(2, 1), alone((0..2).map(|who| count(who, 2, 2)).collect())),
         case("two locks, tokens wanted", wanted(2, 2), two_locks()),
@@ -123,6 +128,21 @@ fn beside() -> Programs {
         ]
     };
     vec![vec![program(0, 1), vec![Op::Barrier; 3]], vec![program(1, 0), program(2, 0)]]
+}
+
+/// Two threads of one node store to a page table to which stores are forbidden: one to a page that nobody else has, the
+/// other under a lock to a copy, and the page's home looks under that lock.
+fn forbidden() -> Programs {
+    let lock = LockId(1);
+    let (own, copy) = (word(0, 0), word(1, 0));
+    let under_lock = |op| vec![Op::Barrier, Op::Lock(lock), op, Op::Unlock(lock), Op::Barrier];
+    vec![
+        vec![
+            vec![Op::Write(own, 3), Op::Read(copy), Op::Barrier, Op::Write(own, 5), Op::Barrier],
+            under_lock(Op::Write(copy, 7)),
+        ],
+        vec![under_lock(Op::Read(copy)), vec![Op::Barrier, Op::Barrier]],
+    ]
 }
 
 /// A word goes from node to node by flags, while each writes another word of the page.

@@ -143,6 +143,14 @@ pub trait PageMapping {
     /// Mapped pages concern somebody again: what was written to them and not collected is found, however long ago that
     /// was.
     fn track(&mut self, _pages: Range<PageNo>) {}
+    /// Where writes are noted: no thread stores to these pages from now on, mapped or not, until
+    /// [`PageMapping::allow_writes`]; a store faults. What was stored before is noted. `false`, and nothing done, where
+    /// that cannot be had.
+    fn forbid_writes(&mut self, _pages: Range<PageNo>) -> bool {
+        false
+    }
+    /// Ends [`PageMapping::forbid_writes`], for the same pages.
+    fn allow_writes(&mut self, _pages: Range<PageNo>) {}
     /// A few words of the unit, whatever is being written there: if they change, the unit was written.
     fn sample(&mut self, _unit: Range<PageNo>) -> u32 {
         0

@@ -38,6 +38,7 @@ use units::{Notices, Unit, Units};
 pub mod atomic;
 mod fetch_plan;
 mod first_touch;
+mod forbid_writes;
 mod freed;
 mod home;
 mod home_map;
@@ -324,6 +325,9 @@ impl PageTable {
         plan: PrefetchPlan,
     ) -> Fault {
         let (unit, me) = (self.units.index(page), cx.me);
+        if access == Access::Write {
+            self.allow_writes(cx);
+        }
         self.resolve_first_touch(cx, unit, me);
         match self.units[unit].state {
             // The access finds that the region was freed when it is tried again.

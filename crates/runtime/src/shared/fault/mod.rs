@@ -149,11 +149,16 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
     if let Some(verdict) = shared.one_copy_fault(node, fault, page) {
         return verdict;
     }
+    let is_forbidden = fault.signal == libc::SIGSEGV && shared.has_userfaults();
+    if is_forbidden {
+        shared.permit_again(page);
+    }
+    // What is forbidden and was permitted before is a store, whether or not the processor's context tells.
     let access = match fault.access {
         fault::Access::Write => Access::Write,
+        fault::Access::Unknown if is_forbidden => Access::Write,
         _ => Access::Read,
     };
-    shared.permit_again(fault, page);
     let step =
         |thread: &Thread| node.life.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
     let host = crate::host::host();
@@ -198,13 +203,30 @@ impl Shared {
         if kept { Verdict::Retry } else { Verdict::NotOurs }
     }
 
-    /// A page that was refused when it belonged to nobody ([`Shared::refuse`]) may belong to a region by now.
-    fn permit_again(&self, fault: &fault::Fault, page: PageNo) {
-        let userfault = self.views.as_ref().is_some_and(|views| views.detector != Detector::Mprotect);
-        if fault.signal == libc::SIGSEGV && userfault && self.table.find(page).is_some_and(|known| !known.is_freed()) {
+    /// Whether a userfaultfd tells of accesses to pages that are not mapped.
+    fn has_userfaults(&self) -> bool {
+        self.views.as_ref().is_some_and(|views| views.detector != Detector::Mprotect)
+    }
+
+    /// A page that was refused when it belonged to nobody ([`Shared::refuse`]) may belong to a region by now. Where its
+    /// page table forbids stores, the step of the fault allows them.
+    fn permit_again(&self, page: PageNo) {
+        let Some(known) = self.table.find(page).filter(|known| !known.is_freed()) else { return };
+        let permit = || {
             let at = self.address_of(page) as *mut libc::c_void;
             // SAFETY: a page of the application's view, which permits everything where a userfaultfd watches it.
             unsafe { libc::mprotect(at, PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE) };
+        };
+        match &self.views {
+            Some(views) if known.region.part() == Part::Tracked && !views.tracked.is_detached() => {
+                // While the page table is locked nobody forbids stores to it.
+                known.step(views, page, |_, table, _, _| {
+                    if !table.forbids_writes() {
+                        permit()
+                    }
+                });
+            }
+            _ => permit(),
         }
     }
 

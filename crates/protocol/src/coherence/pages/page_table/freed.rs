@@ -30,6 +30,7 @@ impl PageTable {
             // Nor is any of it fetched ahead.
             self.units.observe_use(unit, reuse::Event::Forgotten);
         }
+        self.allow_writes(cx);
         self.withdraw_all(cx);
         self.drop_kept(cx);
         self.gained.end(cx);

@@ -23,6 +23,8 @@ pub struct PendingWork {
     pub open: bool,
     /// For [`PageTable::collect_remote_gets`].
     pub gets: bool,
+    /// For a [`PageTable::close`] by which it leaves the list of active tables, since stores are forbidden.
+    pub forbids_writes: bool,
 }
 
 impl PendingWork {
@@ -30,15 +32,19 @@ impl PendingWork {
     pub const IN_A_STEP: u8 = PendingWork::CLOSE | PendingWork::GETS;
     const CLOSE: u8 = 1;
     const GETS: u8 = 4;
+    const FORBIDS_WRITES: u8 = 8;
 
     /// As bits.
     pub fn bits(self) -> u8 {
-        u8::from(self.close) | (u8::from(self.open) << 1) | (u8::from(self.gets) << 2)
+        let forbids = if self.forbids_writes { PendingWork::FORBIDS_WRITES } else { 0 };
+        u8::from(self.close) | (u8::from(self.open) << 1) | (u8::from(self.gets) << 2) | forbids
     }
 
     /// From [`PendingWork::bits`].
     pub fn of(bits: u8) -> PendingWork {
-        PendingWork { close: bits & PendingWork::CLOSE != 0, open: bits & 2 != 0, gets: bits & PendingWork::GETS != 0 }
+        let has = |bit| bits & bit != 0;
+        let (gets, forbids_writes) = (has(PendingWork::GETS), has(PendingWork::FORBIDS_WRITES));
+        PendingWork { close: has(PendingWork::CLOSE), open: has(2), gets, forbids_writes }
     }
 }
 
@@ -50,11 +56,15 @@ pub(super) struct CloseState {
     /// Whether a unit may be dirty or have notices to be told, where writes are noted.
     pub pending: bool,
     /// The last close found nothing to do and changed nothing: the next one may find something.
-    passed_over: bool,
+    pub passed_over: bool,
     /// All that a close had to scan is untracked now: the next one may leave the chunk out for good.
     pub all_untracked: bool,
     /// Whether a unit may have been told of in this epoch.
     pub may_be_noticed: bool,
+    /// When a close has found something here the last time, or stores were allowed, in closes.
+    pub touched: u32,
+    /// Stores are forbidden: see `forbid_writes`.
+    pub forbids_writes: bool,
 }
 
 impl CloseState {
@@ -84,7 +94,8 @@ impl PageTable {
         seen: Option<&[Range<PageNo>]>,
         notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
     ) {
-        if self.freed {
+        let is_skipped = self.forbids_writes() && !Rule::QuietTablesAreLookedAtOnceMore.on();
+        if self.freed || is_skipped {
             self.close_state.all_untracked = false;
             return;
         }
@@ -100,10 +111,13 @@ impl PageTable {
             && !(state.pending && Rule::PassedOverHasNothingToTell.on())
             && !state.sweeps(&self.units.tuning, cx.sync_phase)
         {
-            state.passed_over = !std::mem::take(&mut state.all_untracked);
+            state.passed_over = !std::mem::take(&mut state.all_untracked) && !state.forbids_writes;
             return;
         }
         state.passed_over = false;
+        if !nothing_seen {
+            state.touched = cx.sync_phase.total();
+        }
         self.scan_for_writes(cx, seen);
         let mut left = false;
         for unit in 0..self.units.len() {
@@ -152,8 +166,9 @@ impl PageTable {
 
     /// Whether an interval's close may find something here.
     pub fn may_be_dirty(&self) -> bool {
-        let CloseState { passed_over, pending, may_be_noticed, .. } = self.close_state;
-        let may = |unit: &Unit| unit.state.is_tracked() || unit.state.is_offered() || unit.notices.are_flushed();
+        let CloseState { passed_over, pending, may_be_noticed, forbids_writes, .. } = self.close_state;
+        let may_store = |unit: &Unit| !forbids_writes && (unit.state.is_tracked() || unit.state.is_offered());
+        let may = |unit: &Unit| may_store(unit) || unit.notices.are_flushed();
         passed_over || pending || may_be_noticed || self.units.iter().any(may)
     }
 
@@ -162,13 +177,14 @@ impl PageTable {
     pub fn may_be_passed_over(tuning: &PageTuning, first: PageNo, asks: PendingWork, sync_phase: SyncPhase) -> bool {
         let turn = (first / CHUNK_PAGES).wrapping_add(sync_phase.total());
         let turn = turn.is_multiple_of(tuning.scans_before_collect);
-        !asks.close && !turn
+        !asks.close && !asks.forbids_writes && !turn
     }
 
     /// What the chunk has to be asked for.
     pub fn pending_work(&self) -> PendingWork {
-        let CloseState { pending, all_untracked, may_be_noticed, .. } = self.close_state;
-        PendingWork { close: pending || all_untracked, open: may_be_noticed, gets: !self.offers.is_empty() }
+        let CloseState { pending, all_untracked, may_be_noticed, forbids_writes, .. } = self.close_state;
+        let (close, gets) = (pending || all_untracked, !self.offers.is_empty());
+        PendingWork { close, open: may_be_noticed, gets, forbids_writes }
     }
 
     fn close_home(&mut self, cx: &mut Context<'_>, unit: usize) {

@@ -456,7 +456,9 @@ impl PageTable {
     pub fn may_need_notices(&self, page: PageNo) -> bool {
         let unit = self.unit(page);
         // One that nobody has written is mapped at once.
-        unit.may_need_notices() || self.keeps_diffs() && unit.state.is_absent()
+        // And a store to one page lets threads store to all of the table.
+        let allows = self.forbids_writes() && Rule::AllowedTablesAreListedFirst.on();
+        allows || unit.may_need_notices() || self.keeps_diffs() && unit.state.is_absent()
     }
 
     /// The region is about to be freed.

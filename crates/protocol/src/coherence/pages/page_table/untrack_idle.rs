@@ -16,9 +16,10 @@ use crate::rules::Rule;
 use std::ops::Range;
 
 impl PageTable {
-    /// Untracks what of `pages` was not written, where the kernel notes writes.
+    /// Untracks what of `pages` was not written, where the kernel notes writes. In a table that is quiet as a whole
+    /// they stay mapped, and stores are forbidden instead.
     pub fn untrack_idle(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
-        if !self.units.tuning.untrack_idle || !cx.memory.notes_writes() || self.freed {
+        if self.freed || self.forbid_quiet_writes(cx) || !self.units.tuning.untrack_idle || !cx.memory.notes_writes() {
             return;
         }
         let mut runs: Vec<Range<PageNo>> = Vec::new();
