@@ -230,6 +230,8 @@ pub enum Rule {
     QuietTablesAreLookedAtOnceMore,
     /// A page table is listed before stores to it are allowed again.
     AllowedTablesAreListedFirst,
+    /// Copies that have no twins get them before stores to their page table are allowed.
+    TwinsBeforeStores,
     /// A home page whose note was left counts as written while others hold copies, whatever it looks like.
     LeftNotesCount,
     /// Others get of a home page that is compared what they were last told of, not what its threads are making of it.
@@ -376,7 +378,7 @@ impl Rule {
     pub const CUTS: [Rule; 2] = [Rule::WaitersWatch, Rule::AccusationsAreWeighed];
 
     /// The rules for pages.
-    pub const PAGES: [Rule; 79] = [
+    pub const PAGES: [Rule; 80] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -436,6 +438,7 @@ impl Rule {
         Rule::UntrackingScansAfterUnmap,
         Rule::QuietTablesAreLookedAtOnceMore,
         Rule::AllowedTablesAreListedFirst,
+        Rule::TwinsBeforeStores,
         Rule::LeftNotesCount,
         Rule::ComparedPagesGoOutAsTold,
         Rule::DiffsEndComparisons,

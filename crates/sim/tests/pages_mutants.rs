@@ -9,6 +9,9 @@ use comem_sim::pages::scenario::Scenario;
 
 const SEEDS_MAX: u64 = 8_000;
 
+/// It shows in one of some thousand seeds, and in one order with one delay: `pages_orders.rs` has that.
+const SHOWN_BY_ORDERS: Rule = Rule::AllowedTablesAreListedFirst;
+
 /// Each engine alone, and both in one job; for what shows rarely, the family in which it does.
 fn scenarios(rule: Rule) -> Vec<Scenario> {
     let (hlrc, scope) = (PageEngine::Hlrc, PageEngine::Scope);
@@ -31,7 +34,7 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
         Rule::SubsetBarriersCarryNotices => family(Kind::Meetings),
         Rule::ReadersTell | Rule::ManagersHear | Rule::SaidIsKept => family(Kind::Readers),
         Rule::ReductionsTell => family(Kind::Reductions),
-        Rule::QuietTablesAreLookedAtOnceMore | Rule::AllowedTablesAreListedFirst => {
+        Rule::QuietTablesAreLookedAtOnceMore | Rule::TwinsBeforeStores => {
             vec![Scenario { forbids: true, notes_writes: Some(true), ..Scenario::new(hlrc) }]
         }
         _ => vec![Scenario::new(hlrc), Scenario::new(scope), Scenario::mixed(hlrc), Scenario::mixed(scope)],
@@ -55,7 +58,7 @@ fn no_rule_for_pages_is_superfluous() {
     std::panic::set_hook(Box::new(|_| ())); // panics of crippled protocols are expected
     let mut complaints = Vec::new();
     let mut report = String::new();
-    for rule in Rule::PAGES {
+    for rule in Rule::PAGES.into_iter().filter(|rule| *rule != SHOWN_BY_ORDERS) {
         match first_failure(rule) {
             Some((seed, scenario, violation)) => {
                 let engines = if scenario.mixed { "both engines in a job under" } else { "" };

@@ -130,6 +130,12 @@ tuning! {
         forbid_writes: bool = true, in 0..1;
         /// After so many closes in which nothing of a page table was written.
         quiet_closes: u32 = 8, in 0..65536;
+        /// Whether copies that come in long runs have no twins until their page table is stored to.
+        twinless: bool = true, in 0..1;
+        /// Such runs have at least so many pages.
+        twinless_pages_min: u32 = 16, in 1..512;
+        /// And nobody has stored to the page table for so many closes.
+        twinless_closes: u32 = 64, in 0..65536;
         /// Most untracked units that are mapped again with the one that is touched.
         remap_units_max: usize = 16, in 1..512;
         /// Whether more units are offered for one-sided fetches than were asked for.

@@ -271,7 +271,9 @@ impl PageTwins for ChunkMemory<'_> {
         match self.twins.get_mut(at) {
             // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
             Some(twin) => unsafe { diff::renew(target, twin, bytes) },
-            None => unreachable!("a copy that stayed mapped has kept its twin"),
+            // SAFETY: as many bytes came as the unit has. No thread can store there, and all that can load are in the
+            // barrier that has ended the copy.
+            None => unsafe { copy::pages(bytes.as_ptr(), target, Self::bytes(&unit).min(bytes.len())) },
         }
     }
 }

@@ -35,6 +35,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "private-pages" => private_pages(comem),
         "set-up" => set_up(comem),
         "idle-for-long" => crate::pages::idle_for_long(comem),
+        "quiet" => quiet(comem),
         "in-order" => in_order(comem),
         "untouched" => untouched(comem, Home::Claimed),
         "untouched-automatic" => untouched(comem, Home::Automatic),
@@ -77,6 +78,58 @@ fn small_blocks_beside_a_barrier(comem: &Comem) {
         }
         t.barrier();
     });
+}
+
+/// How many bytes of `slice`, whole pages, may be loaded from and not stored to, as the kernel says.
+fn bytes_without_stores(slice: &PageSlice<u64>) -> usize {
+    let start = slice.as_ptr().addr();
+    let end = start + slice.len() * size_of::<u64>();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let ranges = maps.lines().filter_map(|line| line.split_once(' ')).filter(|(_, rest)| rest.starts_with("r--s"));
+    let number = |digits| usize::from_str_radix(digits, 16).ok();
+    let parts = ranges.filter_map(|(range, _)| {
+        let (first, last) = range.split_once('-')?;
+        Some(number(last)?.min(end).saturating_sub(number(first)?.max(start)))
+    });
+    parts.sum()
+}
+
+/// The last node reads three tables of pages that node 0 has written, in order: nothing has a twin, and nothing is
+/// looked at once it is quiet. Then both write some of it, and each finds what the other has written.
+fn quiet(comem: &Comem) {
+    const PAGES: usize = 3 * 512;
+    let slice = homed_at_zero(comem, PAGES);
+    let address = |page: usize| page * WORDS;
+    comem.parallel(|t| {
+        let reads = t.id() + 1 == t.threads();
+        if t.id() == 0 {
+            (0..PAGES).for_each(|page| slice.set(address(page), page as u64 + 1));
+        }
+        t.barrier();
+        if reads {
+            (0..PAGES).for_each(|page| assert_eq!(slice.get(address(page)), page as u64 + 1));
+        }
+        (0..100).for_each(|_| t.barrier());
+        if steps() == 0 {
+            if reads {
+                assert_eq!(bytes_without_stores(&slice), PAGES * 4096, "all of it is quiet");
+            }
+            t.barrier();
+            return;
+        }
+        for page in (t.id()..PAGES).step_by(PAGES / 7) {
+            slice.set(address(page) + 1 + t.id(), 7);
+        }
+        t.barrier();
+        for id in 0..t.threads() {
+            for page in (id..PAGES).step_by(PAGES / 7) {
+                assert_eq!(slice.get(address(page) + 1 + id), 7, "page {page} of thread {id}");
+            }
+        }
+        (0..PAGES).for_each(|page| assert_eq!(slice.get(address(page)), page as u64 + 1));
+        t.barrier();
+    });
+    give_back(comem, slice);
 }
 
 fn homed_at_zero(comem: &Comem, pages: usize) -> PageSlice<u64> {

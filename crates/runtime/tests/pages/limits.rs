@@ -569,7 +569,8 @@ fn copies_that_lie_aside_make_room_for_others() {
     if !works("uffd-async", "copies_that_lie_aside_make_room_for_others") {
         return;
     }
-    let outcome = gives_up_what_is_out_of_use("aside-copies", &[("COMEM_DETECTOR", "uffd-async")]);
+    let settings = [("COMEM_DETECTOR", "uffd-async"), ("COMEM_TUNING", "pages.forbid_writes=0")];
+    let outcome = gives_up_what_is_out_of_use("aside-copies", &settings);
     assert!(counted(&outcome, "laid_aside") >= 200, "{:?}", outcome.stats);
 }
 

@@ -74,13 +74,21 @@ pub(super) fn name_of(number: usize) -> String {
 /// The defaults, but for what runs as short as those of the simulator would never show.
 pub(crate) fn eager() -> Tuning {
     Tuning {
-        pages: PageTuning { write_prefetch_after: 1, quiet_closes: 0, ..PageTuning::DEFAULT },
+        pages: PageTuning { write_prefetch_after: 1, ..PageTuning::DEFAULT },
         multicast: MulticastTuning { window_epochs: 2, homed_percent: 0, ..MulticastTuning::DEFAULT },
         ..Tuning::DEFAULT
     }
 }
 
 impl Layout {
+    /// As this, where stores to page tables are forbidden again and again, and before the first copies come.
+    pub(super) fn with_stores_forbidden(mut self) -> Layout {
+        self.forbids = true;
+        let eager = PageTuning { quiet_closes: 0, twinless_pages_min: 1, twinless_closes: 0, ..self.tuning.pages };
+        self.tuning.pages = eager;
+        self
+    }
+
     /// Pages in all.
     pub fn pages(&self) -> u32 {
         self.regions.iter().map(|(r, _)| r.pages).sum()

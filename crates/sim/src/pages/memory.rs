@@ -413,10 +413,10 @@ impl PageTwins for Memory {
                 self.moment();
                 let new = bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b));
                 let this = &mut self.pages[page as usize];
-                let twin = this.twin.as_mut().unwrap_or_else(|| panic!("page {page} has no twin to compare it with"));
-                if new != twin[word] {
-                    twin[word] = new;
-                    this.words[word] = new;
+                match this.twin.as_mut().map(|twin| &mut twin[word]) {
+                    Some(twin) if *twin == new => {}
+                    Some(twin) => (*twin, this.words[word]) = (new, new),
+                    None => this.words[word] = new,
                 }
             }
         }

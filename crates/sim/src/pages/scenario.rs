@@ -133,7 +133,9 @@ impl Scenario {
             if self.schedules { schedule::drawn(&mut Rng::new(seed ^ 0x70e2)) } else { schedule::quiet(layout.wants) };
         layout.all_found = seed % 3 == 1;
         layout.idles = seed.is_multiple_of(5);
-        layout.forbids = self.forbids || seed % 10 == 7;
+        if self.forbids || seed % 10 == 7 {
+            layout = layout.with_stores_forbidden();
+        }
         layout.compares = seed / 2 % 3 == 1;
         if self.engine.keeps_diffs() {
             layout.diffs_kept_max = [0, 100, i64::MAX][(seed / 3 % 3) as usize];

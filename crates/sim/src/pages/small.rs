@@ -39,7 +39,7 @@ pub fn cases(ways: Ways) -> Vec<Case> {
         case("laid aside", Layout { idles: true, ..ways.layout(2, 2, 2, on()) }, two_locks()),
         case(
             "stores forbidden",
-            Layout { forbids: true, chunk_pages: 4, ..ways.layout(2, 2, 2, Homes::Cyclic(1)) },
+            Layout { chunk_pages: 4, ..ways.layout(2, 2, 2, Homes::Cyclic(1)) }.with_stores_forbidden(),
             forbidden(),
         ),
         case("notice beside a fetch", ways.layout(2, 2, 1, on()), noticed()),

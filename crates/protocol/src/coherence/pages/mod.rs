@@ -213,7 +213,7 @@ pub trait PageTwins {
         self.diff(unit, &mut Vec::new()) > 0
     }
     /// Brings a copy up to date that stayed mapped: what in `bytes` differs from the unit's twin is stored to the unit
-    /// and to the twin, and nothing else.
+    /// and to the twin, and nothing else. Without a twin, all of `bytes` is stored: nobody else can store to the unit.
     fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]);
     /// Finds what differs from the twin, exact to the byte, and brings the twin up to date.
     fn changes(&mut self, unit: Range<PageNo>, changes: &mut Changes) {

@@ -370,7 +370,8 @@ impl PageTable {
             self.units.remap(cx, unit, access, plan);
         } else if cx.memory.notes_writes() {
             // The kernel took the page table entry away, and with it perhaps the note of a write.
-            if Rule::SpuriousFaultCountsAsWritten.on() { cx.memory.map_write(pages) } else { cx.memory.map_read(pages) }
+            let counts = Rule::SpuriousFaultCountsAsWritten.on() && !self.lacks_twin(cx, unit);
+            if counts { cx.memory.map_write(pages) } else { cx.memory.map_read(pages) }
         } else if copy == CopyState::Dirty {
             cx.memory.map_write(pages);
         } else if access == Access::Write {
@@ -426,6 +427,9 @@ impl PageTable {
             let at = |page: PageNo| (page - pages.start) as usize * PAGE_BYTES;
             &bytes[at(run.start)..at(run.end)]
         };
+        if cx.memory.notes_writes() {
+            self.forbid_writes_of_copies(cx, pages.end - pages.start);
+        }
         let grouped = self.write_prefetch.under_way();
         self.write_prefetch.observe(&self.units.tuning, write_prefetch::Event::Arrived(pages.end - pages.start));
         // Twins of pages that come in longer runs are not looked at soon.
@@ -446,7 +450,8 @@ impl PageTable {
             }
             let fetch = before.fetch();
             let premapped = fetch.is_some_and(|fetch| matches!(fetch.into, Target::Premapped(_)));
-            let for_store = fetch.is_some_and(|fetch| fetch.for_store) && !self.read_only;
+            // What counts as written has a twin.
+            let for_store = fetch.is_some_and(|fetch| fetch.for_store) && !self.read_only && !self.forbids_writes();
             let has_memory = before.has_memory();
             let runs = if has_memory || premapped { &mut held } else { &mut fresh };
             Arrived { pages: at, premapped, for_store }.add_to(runs);
@@ -454,7 +459,8 @@ impl PageTable {
                 cx.tally.held += i64::from(self.units.layout.unit_pages);
             }
         }
-        let (unit_pages, twins) = (self.units.layout.unit_pages, cx.memory.notes_writes() && !self.read_only);
+        let twins = cx.memory.notes_writes() && !self.read_only && !self.forbids_writes();
+        let unit_pages = self.units.layout.unit_pages;
         let twins_of = |run: &Range<PageNo>| u64::from(if twins { (run.end - run.start) / unit_pages } else { 0 });
         for run in fresh {
             let at = run.pages.clone();

@@ -6,6 +6,7 @@
 mod atomic;
 mod batch_protect;
 mod first_touch;
+mod forbid_writes;
 mod freed;
 mod home_queue;
 mod home_twin;
@@ -62,6 +63,8 @@ struct Recorder {
     sample: u32,
     /// What has no memory here is filled in one step.
     fills: bool,
+    /// Stores can be forbidden.
+    forbids: bool,
     /// How many pages beyond one a home maps together.
     more_together: u32,
     /// Runs that concern nobody, as it was told of late.
@@ -110,6 +113,13 @@ impl PageMapping for Recorder {
     }
     fn track(&mut self, pages: Range<PageNo>) {
         self.note("regard", pages);
+    }
+    fn forbid_writes(&mut self, pages: Range<PageNo>) -> bool {
+        self.note("forbid_writes", pages);
+        self.forbids
+    }
+    fn allow_writes(&mut self, pages: Range<PageNo>) {
+        self.note("allow_writes", pages);
     }
     fn sample(&mut self, _unit: Range<PageNo>) -> u32 {
         self.sample

@@ -522,7 +522,8 @@ impl PageFault<'_> {
             runs.iter().map(|run| run.start.max(fresh.start)..run.end.min(fresh.end)).filter(|part| !part.is_empty())
         });
         parts.filter(|run| !filled(run)).for_each(|run| views.tracked.prepare(run));
-        if !fetch.claim && views.tracked.notes_writes() && !known.read_only.load(Ordering::Relaxed) {
+        let needs_twins = views.tracked.notes_writes() && !known.forbids_writes(runs[0].start);
+        if !fetch.claim && needs_twins && !known.read_only.load(Ordering::Relaxed) {
             shared.twins.prepare(pages as usize * PAGE_BYTES / unit_bytes, unit_bytes);
             if few {
                 shared.twins.look_ahead(unit_bytes);

@@ -272,6 +272,11 @@ impl RegionState {
             .store(pending_work.bits(), Ordering::Release);
     }
 
+    /// Whether stores to the chunk with this page are forbidden, as its last step left it.
+    pub(crate) fn forbids_writes(&self, page: PageNo) -> bool {
+        self.pending_work(page).forbids_writes
+    }
+
     /// What the chunk with this page has to be asked for.
     fn pending_work(&self, page: PageNo) -> PendingWork {
         let index = ((page - self.region.first) / CHUNK_PAGES) as usize;

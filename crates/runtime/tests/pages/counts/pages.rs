@@ -30,6 +30,32 @@ fn pages_that_nobody_uses_for_long_are_laid_aside_where_the_kernel_notes_writes(
 }
 
 #[test]
+fn copies_that_nobody_writes_have_no_twins_and_stores_to_them_are_forbidden() {
+    const NAME: &str = "copies_that_nobody_writes_have_no_twins_and_stores_to_them_are_forbidden";
+    if !works("uffd-async", NAME) {
+        return;
+    }
+    for backbone in ["udp", "shm"] {
+        for engine in ["hlrc", "scope"] {
+            let settings = |steps| {
+                [
+                    ("COMEM_BACKBONE", backbone),
+                    ("COMEM_DETECTOR", "uffd-async"),
+                    ("COMEM_ENGINE", engine),
+                    (STEPS, steps),
+                ]
+            };
+            let read = job("quiet", 2, &settings("0"));
+            // The first table has twins of what came before its first long run.
+            let (twins, fetched) = (counted(&read, "twins_made"), counted(&read, "pages_fetched"));
+            assert!(fetched == 3 * 512 && twins <= 512, "{twins} twins of {fetched} pages, {backbone} {engine}");
+            let written = job("quiet", 2, &settings("1"));
+            assert!(counted(&written, "twins_made") >= 3 * 512, "{backbone} {engine}");
+        }
+    }
+}
+
+#[test]
 fn all_diffs_for_one_home_travel_in_one_message_or_in_none() {
     for (nodes, backbone) in [(2, "udp"), (4, "shm")] {
         let writers = nodes as u64 - 1;

@@ -32,18 +32,17 @@ impl PendingWork {
     pub const IN_A_STEP: u8 = PendingWork::CLOSE | PendingWork::GETS;
     const CLOSE: u8 = 1;
     const GETS: u8 = 4;
-    const FORBIDS_WRITES: u8 = 8;
 
     /// As bits.
     pub fn bits(self) -> u8 {
-        let forbids = if self.forbids_writes { PendingWork::FORBIDS_WRITES } else { 0 };
+        let forbids = u8::from(self.forbids_writes) << 3;
         u8::from(self.close) | (u8::from(self.open) << 1) | (u8::from(self.gets) << 2) | forbids
     }
 
     /// From [`PendingWork::bits`].
     pub fn of(bits: u8) -> PendingWork {
         let has = |bit| bits & bit != 0;
-        let (gets, forbids_writes) = (has(PendingWork::GETS), has(PendingWork::FORBIDS_WRITES));
+        let (gets, forbids_writes) = (has(PendingWork::GETS), has(8));
         PendingWork { close: has(PendingWork::CLOSE), open: has(2), gets, forbids_writes }
     }
 }

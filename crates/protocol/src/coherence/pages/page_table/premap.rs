@@ -21,7 +21,9 @@ impl PageTable {
             return;
         }
         let at = self.units.index(unit.start);
-        let for_store = self.units[at].state.fetch().is_some_and(|fetch| fetch.for_store) && !self.read_only;
+        let for_store = self.units[at].state.fetch().is_some_and(|fetch| fetch.for_store)
+            && !self.read_only
+            && !self.forbids_writes();
         if !self.freed && self.units[at].state.premap() {
             map_installed(cx, self.units.pages_of(at), for_store);
             cx.tally.mapped_early += u64::from(self.units.layout.unit_pages);

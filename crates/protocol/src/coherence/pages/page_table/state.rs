@@ -388,6 +388,16 @@ impl UnitState {
         matches!(self, UnitState::Invalid(_) | UnitState::Fetching(Fetch { into: Target::Unmapped(_), .. }))
     }
 
+    /// No thread can store to any of the unit, whatever its home.
+    pub fn is_nowhere_mapped(&self) -> bool {
+        self.is_unmapped() || *self == UnitState::Unclaimed || self.is_home() && !self.is_mapped_home()
+    }
+
+    /// A copy with bytes of its own, valid or stale.
+    pub fn is_copy(&self) -> bool {
+        self.is_valid() || self.stale().is_some()
+    }
+
     /// The copy that is out of date, and mapped.
     pub fn stale(&self) -> Option<CopyState> {
         match self {
