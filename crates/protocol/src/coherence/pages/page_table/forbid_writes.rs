@@ -16,8 +16,8 @@
 //! - A table leaves the list of active ones only at a close that has looked at the kernel's notes after stores were
 //!   forbidden ([`Rule::QuietTablesAreLookedAtOnceMore`]): what was stored up to then is found. Stores are forbidden at
 //!   the end of a close, and closes of a node go one by one, so that is the next one.
-//! - A table is listed before stores to it are allowed ([`Rule::AllowedTablesAreListedFirst`]): another thread may store
-//!   at once, and end its interval before the step is over.
+//! - A table is listed before stores to it are allowed ([`Rule::AllowedTablesAreListedFirst`]): another thread may
+//!   store at once, and end its interval before the step is over.
 //! - Twins are made before stores are allowed ([`Rule::TwinsBeforeStores`]).
 
 use super::PageTable;
