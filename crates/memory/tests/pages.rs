@@ -52,6 +52,29 @@ fn a_write_to_a_readable_page_is_noted_or_faults() {
 }
 
 #[test]
+fn where_stores_are_forbidden_loads_find_what_is_there_and_a_store_faults_until_they_are_allowed() {
+    on_noting(6, |s| {
+        s.arena.map_read(0..3).unwrap();
+        s.store(1, 5);
+        assert!(s.arena.forbid_writes(0..4), "{}", s.name());
+        // Mapped before and meanwhile: both can be loaded from.
+        s.arena.map_read(3..4).unwrap();
+        assert_eq!((s.load(1), s.load(3), s.faults()), (5, 0, (0, 0)));
+        let mut written = Vec::new();
+        s.arena.written(0..6, &mut written).unwrap();
+        assert_eq!(written, [1..2], "what was stored before is noted still");
+        s.allow_at_the_next_store(0..4);
+        s.store(2, 6);
+        s.store(3, 7);
+        assert_eq!((s.load(2), s.load(3), s.faults()), (6, 7, (0, 1)), "one fault for all of it");
+        written.clear();
+        s.arena.written(0..6, &mut written).unwrap();
+        assert_eq!(written, [1..4]);
+    });
+    on_each(4, |s| assert!(s.arena.notes_writes() || !s.arena.forbid_writes(0..4), "{}", s.name()));
+}
+
+#[test]
 fn a_detached_arena_is_plain_memory_with_what_the_file_holds() {
     on_each(4, |s| {
         s.arena.map_write(1..2).unwrap();

@@ -14,6 +14,8 @@ pub struct Subject {
     pub reads: AtomicU64,
     pub writes: AtomicU64,
     step: Mutex<()>,
+    /// Stores to these pages are forbidden until one faults.
+    forbidden: Mutex<Option<Range<u32>>>,
 }
 
 static SUBJECTS: RwLock<Vec<&'static Subject>> = RwLock::new(Vec::new());
@@ -60,7 +62,8 @@ pub fn subject(pages: usize, tracking: Tracking, detector: Detector) -> &'static
     let bytes = pages * PAGE_BYTES;
     let arena = Arena::new(free_base(bytes), bytes, tracking, detector).unwrap();
     let (reads, writes) = (AtomicU64::new(0), AtomicU64::new(0));
-    let subject: &'static Subject = Box::leak(Box::new(Subject { arena, reads, writes, step: Mutex::new(()) }));
+    let subject: &'static Subject =
+        Box::leak(Box::new(Subject { arena, reads, writes, step: Mutex::new(()), forbidden: Mutex::new(None) }));
     SUBJECTS.write().unwrap().push(subject);
     subject
 }
@@ -108,8 +111,16 @@ impl Subject {
             self.arena.map_read(pages).unwrap();
         } else {
             self.writes.fetch_add(1, Ordering::Relaxed);
-            self.arena.map_write(pages).unwrap();
+            match self.forbidden.lock().unwrap().take() {
+                Some(forbidden) => self.arena.allow_writes(forbidden).unwrap(),
+                None => self.arena.map_write(pages).unwrap(),
+            }
         }
+    }
+
+    /// Stores to these pages are forbidden; the first that faults allows them.
+    pub fn allow_at_the_next_store(&self, pages: Range<u32>) {
+        *self.forbidden.lock().unwrap() = Some(pages);
     }
 
     /// Does something while no fault is being answered.
