@@ -110,6 +110,7 @@ stage "the plug-in beside an adversary" checked_programs
 stage "programs on shared pages" env COMEM_KERNELS_DSM=1 tests/kernels.sh
 stage "programs with checks in their code" tests/inline.sh
 stage "what a class is shown" tests/teaching.sh
+stage "comem ui in a browser" tests/ui.sh
 stage "random programs" random_programs
 lane
 stage "interfaces of other systems" tests/compat.sh

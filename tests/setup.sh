@@ -112,6 +112,8 @@ test)
     wants "ssh" openssh-client
     wants "gdb" gdb
     wants "gdbserver" gdbserver
+    # For the page of `comem ui`.
+    wants "chromium chromium-browser google-chrome" chromium
     wants "setpriv" util-linux
     wants "pkg-config pkgconf" pkg-config
     wants "cmake" cmake

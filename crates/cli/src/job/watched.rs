@@ -170,7 +170,7 @@ impl Running<'_> {
 
     /// `comem kill` is as good as Ctrl-C.
     fn end_as_told(&mut self) {
-        self.end_as_wanted(false, "as comem kill asks", "comem kill", exit::SIGNAL + libc::SIGINT);
+        self.end_as_wanted(false, "as comem kill asks", "ended by comem kill", exit::SIGNAL + libc::SIGINT);
     }
 
     /// How far the job is.
