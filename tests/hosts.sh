@@ -13,7 +13,7 @@ bin=$(realpath "${1:-${COMEM_BIN:-$root/target/debug}}")
 workloads=$(realpath "${2:-${COMEM_WORKLOADS:-$root/out/test}}")
 # shellcheck source=tests/hosts/lib.sh
 . "$root/tests/hosts/lib.sh"
-for program in "$bin/comem" "$workloads/sea" "$workloads/sea-seq"; do
+for program in "$bin/comem" "$workloads/"{sea,sea-seq,ilink,ilink-sequential,barnes,barnes-sequential}; do
     if [ ! -x "$program" ]; then
         echo "not ok - hosts: there is no $program; build it first: make build"
         exit 1
@@ -428,6 +428,31 @@ with comem.Cluster(hosts=["birch", "cedar:2"]) as c:
     check_nothing_left "a Python cluster by ssh"
 }
 
+# Diffs that are told to sets of nodes, two and four nodes on each host: by IP multicast, and where it is off.
+sets_of_many_nodes() {
+    local each nodes way wanted programs=(ilink barnes) program expected
+    cp "$workloads/ilink" "$workloads/barnes" "$work/programs/"
+    for each in 2 4; do
+        nodes=$((4 * each))
+        program=$work/programs/${programs[each / 2 - 1]}
+        expected=$(checksum <("$workloads/${program##*/}-sequential" --preset tiny))
+        for way in auto off; do
+            remember_processes
+            from_first run --launch daemon --key-file "$work/key" --hosts "${by_address//,/:$each,}:$each" \
+                --engine multicast --multicast $way --stats "$work/stats" -- "$program" --preset tiny
+            is "$nodes nodes under multicast, --multicast $way: ends well" $? 0
+            is "$nodes nodes under multicast, --multicast $way: the answer is that of the sequential program" \
+                "$(checksum "$work/out")" "$expected"
+            wanted=ip
+            [ $way = auto ] || wanted=off
+            # What the job was told stands there once more.
+            is "$nodes nodes under multicast, --multicast $way: how sets were told" \
+                "$(sed -n '/^  "nodes": \[/,/^  \]/p' "$work/stats" | grep -c "\"multicast\": \"$wanted\"")" "$nodes"
+            check_nothing_left "$nodes nodes under multicast, --multicast $way"
+        done
+    done
+}
+
 # Workers of PARMACS on other hosts, with copies of main's variables and with shared ones; and a program whose workers
 # are processes, two on each host.
 ssh_runs_workers() {
@@ -462,6 +487,7 @@ set_up_hosts
 start_daemons
 daemons_run_sea
 all_nodes_on_one_other_host
+sets_of_many_nodes
 a_way_takes_short_packets
 a_tunnel_drops_long_packets
 two_hosts_are_parted
