@@ -38,7 +38,7 @@ pub struct Fault {
     pub instruction: usize,
     /// What was wanted.
     pub access: Access,
-    /// The signal that brought it: SIGBUS from userfaultfd, SIGSEGV from `mprotect`.
+    /// The signal that brought it: SIGBUS from userfaultfd, SIGSEGV from `mprotect`, and where stores are forbidden.
     pub signal: i32,
 }
 

@@ -11,6 +11,9 @@
 //! | `uffd` | SIGBUS from userfaultfd | SIGBUS | about 6.4 |
 //! | `mprotect` | SIGSEGV | SIGSEGV | any |
 //!
+//! Under `uffd-async` one call forbids stores to many pages ([`Arena::forbid_writes`]): then a store to any of them is
+//! SIGSEGV.
+//!
 //! Which of them a host can have is found by using them ([`Detector::probe`]), since containers forbid what
 //! kernels can do. [`Arena`] is the memory, [`fault`] the signal handler.
 
