@@ -43,18 +43,21 @@ setup() {
     ended=$?
     asked=$(paste -sd '|' "$work/asked")
 }
-everything=(cc c++ m4 ip mpirun gfortran ssh gdb gdbserver setpriv sshd rustup pkg-config cmake clang-19 llvm-config-19)
+everything=(cc c++ m4 ip mpirun mpicc gfortran ssh gdb gdbserver setpriv sshd slurmctld debootstrap lintian rustup
+    pkg-config cmake clang-19 llvm-config-19 chromium)
 
 machine "${everything[@]}"
 setup test
 check "where everything is, nothing is asked for" "$ended:$asked" "0:"
-machine cc clang++ m4 ip mpiexec.hydra gfortran ssh gdb gdbserver setpriv sshd pkgconf cmake clang-19 llvm-config-19
+machine cc clang++ m4 ip mpiexec.hydra mpicc gfortran ssh gdb gdbserver setpriv sshd slurmctld-wlm debootstrap lintian \
+    pkgconf cmake clang-19 llvm-config-19 google-chrome
 setup test
-check "another make's mpirun and C++ compiler will do" "$ended:$asked" "0:"
+check "another make's mpirun, C++ compiler and browser will do" "$ended:$asked" "0:"
 machine cc
 setup build
 check "to build, C++ is not needed" "$ended:$asked" "0:"
-machine cc c++ m4 ip gfortran ssh setpriv sshd pkg-config cmake llvm-config-19
+machine cc c++ m4 ip mpicc gfortran ssh setpriv sshd slurmctld debootstrap lintian pkg-config cmake llvm-config-19 \
+    chromium-browser
 setup test
 check "what cannot be had keeps nothing else from being installed" "$ended:$asked" \
     "0:openmpi-bin gdb gdbserver clang-19|openmpi-bin|gdb|gdbserver|clang-19"

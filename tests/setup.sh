@@ -108,6 +108,7 @@ test)
     wants "ip" iproute2
     # Any MPI's, and any Fortran compiler that is named.
     wants "mpirun mpiexec mpiexec.hydra orterun prterun" openmpi-bin
+    wants "mpicc" libopenmpi-dev
     wants "${FORTRAN:-gfortran}" gfortran
     wants "ssh" openssh-client
     wants "gdb" gdb
@@ -120,9 +121,14 @@ test)
     # For programs with checks in their own code (comem-cc --inline).
     wants "clang-19" clang-19
     wants "llvm-config-19" llvm-19-dev
-    # An ssh server is a service: only where nobody's machine would begin to listen because of a test.
+    # Servers of ssh and Slurm are services: only where nobody's machine would begin to listen because of a test. There
+    # an empty Debian is worth its download, too.
     if [ "${CI:-}" = true ] || [ ! -d /run/systemd/system ]; then
         wants "sshd" openssh-server
+        wants "slurmctld slurmctld-wlm" slurm-wlm
+        wants "slurmctld slurmctld-wlm" slurm-wlm-basic-plugins
+        wants "debootstrap" debootstrap
+        wants "lintian" lintian
     fi
     if [ ${#missing[@]} -gt 0 ]; then
         install "${missing[@]}" || true
