@@ -279,6 +279,22 @@ fn the_token_is_where_other_users_cannot_read_it() {
 }
 
 #[test]
+fn by_default_the_loopback_alone_is_listened_on() {
+    let ui = Ui::start(&[]);
+    let port: u16 = ui.authority.rsplit(':').next().unwrap().parse().unwrap();
+    // State 0A is that of a socket that listens; the kernel writes addresses as words of its own byte order.
+    let listening = |table: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(table).unwrap_or_default();
+        let sockets = text.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let here = sockets.filter(|words| words[3] == "0A" && words[1].ends_with(&format!(":{port:04X}")));
+        here.map(|words| words[1].split(':').next().unwrap().to_string()).collect()
+    };
+    let loopback = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
+    assert_eq!(listening("/proc/net/tcp"), [loopback]);
+    assert_eq!(listening("/proc/net/tcp6"), [""; 0]);
+}
+
+#[test]
 fn words_arrive_as_they_were_written_and_names_stay_text() {
     let ui = Ui::start(&[]);
     let show =
