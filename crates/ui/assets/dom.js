@@ -36,14 +36,20 @@ export function show(element, ...children) {
   return element;
 }
 
+// Words up to this length stay in one line, as names of hosts and numbers of jobs do.
+const SHORT = 16;
+
+const lengthOf = (cell) => (cell?.textContent ?? String(cell ?? "")).length;
+
 // A table. Heads that begin with `<` stand over words, the others over numbers.
 export function table(caption, heads, rows) {
   const isText = heads.map((head) => head.startsWith("<"));
   const names = heads.map((head) => head.replace(/^</, ""));
   const kind = (at) => (isText[at] ? "words" : "number");
+  const kindOf = (cell, at) => (isText[at] && lengthOf(cell) <= SHORT ? "words short" : kind(at));
   return h("div", { class: "scroll" }, h("table", { "aria-label": caption },
     h("thead", {}, h("tr", {}, names.map((name, at) => h("th", { scope: "col", class: kind(at) }, name)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, at) => h("td", { class: kind(at) }, cell)))))));
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, at) => h("td", { class: kindOf(cell, at) }, cell)))))));
 }
 
 export function facts(pairs) {
