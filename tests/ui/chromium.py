@@ -138,6 +138,12 @@ class Chromium:
         self.wait(f"!!document.querySelector({json.dumps(selector)})", f"there is {selector}")
         self.run(f"document.querySelector({json.dumps(selector)}).click()")
 
+    def press(self, text: str) -> None:
+        """Presses the button with this text."""
+        button = f"[...document.querySelectorAll('button')].find((one) => one.innerText === {json.dumps(text)})"
+        self.wait(button, f"there is a button {text}")
+        self.run(f"{button}.click()")
+
     def picture(self, file: str) -> None:
         """Writes what is seen to a PNG, all of the page."""
         size = self.page("Page.getLayoutMetrics")["cssContentSize"]

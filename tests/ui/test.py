@@ -4,11 +4,14 @@
 Called by tests/ui.sh with the command, a program that shares falsely for ever, and where pictures go.
 """
 
+import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 from chromium import Chromium, path
 
@@ -40,18 +43,42 @@ def locked_out(page: Chromium, address: str) -> None:
     check(known in (401, 403), "a wrong token opens nothing, and the interface answers with a refusal")
 
 
+def fits(page: Chromium) -> bool:
+    """Whether no table is cut off at its right, where only who scrolls would see it."""
+    return page.run("[...document.querySelectorAll('.scroll')].every((one) => one.scrollWidth <= one.clientWidth)")
+
+
+@contextlib.contextmanager
+def daemon() -> Iterator[str]:
+    """A daemon of this host alone; its port."""
+    command = [COMEM, "daemon", "--port", "0", "--bind", "127.0.0.1", "--slots", "3", "--allow", os.path.dirname(COMEM)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield re.search(r"listening on 127\.0\.0\.1:(\d+)", process.stdout.readline()).group(1)
+        finally:
+            process.terminate()
+
+
 def hosts(page: Chromium) -> None:
     """This host, and what daemons say."""
     page.click('a[href="#/hosts"]')
     page.wait("document.querySelector('[aria-label=\"This host\"] tbody td')", "this host is shown")
     page.wait("!document.querySelector('#probe').disabled", "daemons were asked")
-    page.picture(f"{PICTURES}/hosts.png")
     cores = page.run("document.querySelector('[aria-label=\"This host\"] tbody').rows[0].cells[1].innerText")
-    check(int(str(cores)) >= 1, "hosts are probed")
+    page.set("[name=hosts]", "127.0.0.1")
+    page.click("#probe")
+    table = "document.querySelector('[aria-label=\"Hosts with daemons\"] tbody')"
+    told = f"[...{table}.rows[0].cells].map((cell) => cell.innerText)"
+    page.wait(f"{told}[0].startsWith('127.0.0.1')", "the daemon that was asked is shown")
+    page.picture(f"{PICTURES}/hosts.png")
+    row = page.run(told)
+    found = (row[1], row[5:])
+    check(found == (cores, ["0", "3", "3", "willing"]), f"a daemon is probed: cores, nodes, slots, answer {found}")
+    check(fits(page), "tables of hosts fit")
 
 
-def start(page: Chromium) -> None:
-    """The form, filled in and sent."""
+def start(page: Chromium) -> float:
+    """The form, filled in and sent; when that was."""
     page.click('a[href="#/start"]')
     page.wait("document.querySelector('[name=program]')", "there is a form")
     page.set("[name=program]", PROGRAM + "-that-is-not-there")
@@ -65,15 +92,22 @@ def start(page: Chromium) -> None:
     page.picture(f"{PICTURES}/mistake.png")
     check(in_view(page, "that-is-not-there"), "a mistake in the form is answered with a sentence, and the form stays")
     page.set("[name=program]", PROGRAM)
+    pressed = time.monotonic()
     page.click("#start")
     page.wait("location.hash.match(/^#\\/jobs\\/\\d+$/)", "the job's page opens")
+    return pressed
 
 
-def watch(page: Chromium) -> None:
+def watch(page: Chromium, pressed: float) -> None:
     """Figures that move, the job's output, and who shares falsely."""
-    begun = time.monotonic()
+    opened = time.monotonic()
     page.wait("document.querySelector('.tiles dd')", "a first sample")
-    print(f"the first sample was seen after {1000 * (time.monotonic() - begun):.0f} ms", flush=True)
+    seen = time.monotonic()
+    print(
+        f"the first sample was seen {1000 * (seen - opened):.0f} ms after the job's page,"
+        f" {1000 * (seen - pressed):.0f} ms after Start was pressed",
+        flush=True,
+    )
     page.wait("document.querySelectorAll('[aria-label=Nodes] tbody tr').length === 2", "both nodes are shown")
     running = "document.querySelector('.tiles dd').innerText"
     first = page.run(running)
@@ -89,13 +123,15 @@ def watch(page: Chromium) -> None:
     page.wait("document.querySelector('[aria-label=\"Falsely shared pages\"] tbody tr')", "false sharing is named")
     nodes = page.run("document.querySelector('[aria-label=\"Falsely shared pages\"] tbody').rows[0].cells[2].innerText")
     check(nodes == "0, 1" and in_view(page, "<img src=x onerror=alert(1)>"), "the falsely shared page is named")
-    page.click("section button:not([data-region])")
-    time.sleep(3)
+    page.press("Ask now")
+    page.wait("document.body.innerText.includes('Node 1 on')", "both nodes say what their threads wait for")
+    page.wait(f"parseFloat({running}) >= 3", "the job runs for three seconds")
     page.picture(f"{PICTURES}/job.png")
+    check(fits(page), "tables of a running job fit")
     wide = page.run("document.documentElement.scrollWidth > document.documentElement.clientWidth")
     check(not wide, "nothing is wider than the window")
     page.page("Emulation.setDeviceMetricsOverride", width=420, height=900, deviceScaleFactor=1, mobile=False)
-    time.sleep(0.5)
+    page.wait("window.innerWidth === 420", "the window is narrow")
     page.picture(f"{PICTURES}/job-narrow.png")
     wide = page.run("document.documentElement.scrollWidth > document.documentElement.clientWidth")
     check(not wide, "nor than a narrow one")
@@ -113,18 +149,26 @@ def end(page: Chromium) -> None:
     check(JOB_NAME not in left.stdout, "the job is ended, for comem jobs too")
     page.click('a[href="#/jobs"]')
     page.wait("document.querySelector('[aria-label=\"Ended jobs\"] tbody tr')", "it is among those that have ended")
+    count = page.run("document.querySelector('[aria-label=\"Ended jobs\"] tbody').rows.length")
+    check(count == 1 and fits(page), "it alone has ended, and the table of jobs fits")
     page.picture(f"{PICTURES}/jobs.png")
     page.click('a[href="#/runs"]')
     page.wait("document.querySelector('[aria-label=\"Past runs\"] tbody a')", "it is a past run")
+    page.picture(f"{PICTURES}/runs.png")
+    count = page.run("document.querySelector('[aria-label=\"Past runs\"] tbody').rows.length")
+    check(count == 1 and fits(page), "it alone is a past run, and the table of runs fits")
     page.click('[aria-label="Past runs"] tbody a')
     page.wait("document.querySelector('[aria-label=\"Falsely shared pages\"] tbody tr')", "its statistics are shown")
     page.picture(f"{PICTURES}/run.png")
+    check(fits(page), "tables of its statistics fit")
     check(in_view(page, "All counters"), "its statistics are among past runs, with the falsely shared page")
 
 
 def main() -> int:
     """All of it, with one server and one browser."""
-    with subprocess.Popen([COMEM, "ui"], stdout=subprocess.PIPE, text=True) as server:
+    with daemon() as port, subprocess.Popen(
+        [COMEM, "ui"], stdout=subprocess.PIPE, text=True, env={**os.environ, "COMEM_DAEMON_PORT": port}
+    ) as server:
         address = re.search(r"http://\S+", server.stdout.readline()).group()
         try:
             with Chromium(path()) as page:
@@ -135,10 +179,10 @@ def main() -> int:
                 page.wait("document.querySelector('nav a')", "the page opens")
                 check("token" not in str(page.run("location.href")), "the address that is shown holds no token")
                 hosts(page)
-                start(page)
+                pressed = start(page)
                 # The refusal of the form is an error of the network to the browser.
                 page.errors = [error for error in page.errors if "/api/jobs" not in error]
-                watch(page)
+                watch(page, pressed)
                 end(page)
                 check(not page.dialogs, f"no script of a name, label or output has run {page.dialogs or ''}")
                 check(not page.errors, f"the page's scripts have raised nothing {page.errors or ''}")
