@@ -88,6 +88,13 @@ class JobView {
     ]));
     this.offer();
     this.live.hidden = this.ended && this.moments.length === 0;
+    if (this.ended) this.rest();
+  }
+
+  // The last figures stay, and there is no node left to ask.
+  rest() {
+    if (this.last) this.drawNodes(this.last);
+    this.live.querySelectorAll("button").forEach((button) => { button.disabled = true; });
   }
 
   // What can be done with the job.
@@ -175,6 +182,7 @@ class JobView {
     } else {
       show(this.split, h("p", { class: "empty" }, "Waiting for a second sample…"));
     }
+    this.last = moment;
     this.drawNodes(moment);
     this.drawRegions(sample.regions);
   }
@@ -182,7 +190,7 @@ class JobView {
   drawNodes(moment) {
     const rows = moment.nodes.map(({ node, figures: f }) => {
       const old = node.counters && node.age_ms >= 1000 ? `, silent for ${Math.floor(node.age_ms / 1000)} s` : "";
-      const head = [String(node.node), node.host, node.state + old];
+      const head = [String(node.node), node.host, this.ended ? "ended" : node.state + old];
       if (!f) return [...head, ...PARTS.map(() => ""), "", "", "", ""];
       const rate = (value) => value / Math.max(0.001, f.wall_s);
       return [...head, ...f.parts.map((part) => share(part, sum(f.parts))), count(rate(f.faults)),
