@@ -171,15 +171,32 @@ const ALONE_LIMIT: f64 = 1.05;
 /// How much slower eight nodes may be than two where there are two cores.
 const CROWD_LIMIT: f64 = 1.6;
 
-/// The seconds that a program printed behind its verdict.
-///
-/// # Errors
-/// A sentence with what was printed, where the result is not `ok`.
-fn seconds_of_right_result(printed: &str) -> Result<f64, String> {
-    if printed.trim_end().ends_with(" ok") {
+/// What the forms of one program of one size have printed.
+#[derive(Default)]
+struct Results {
+    /// Of the first result that the program did not check itself.
+    checksum: Option<String>,
+}
+
+impl Results {
+    /// The seconds that a program printed, if its result is right: by its own verdict, or, where a check of its own
+    /// would take too long, as the other forms' results.
+    ///
+    /// # Errors
+    /// A sentence with what was printed.
+    fn seconds(&mut self, printed: &str) -> Result<f64, String> {
+        let printed = printed.trim_end();
+        let sum = printed.split_whitespace().find_map(|word| word.strip_prefix("checksum="));
+        let same = |sum: &str| self.checksum.as_deref().is_none_or(|first| first == sum);
+        match sum {
+            _ if printed.ends_with(" ok") => {}
+            Some(sum) if printed.ends_with(" unchecked") && same(sum) => self.checksum = Some(sum.to_string()),
+            Some(_) if printed.ends_with(" unchecked") => {
+                return Err(format!("the forms of a program have different results: {printed}"));
+            }
+            _ => return Err(format!("the program's result is not ok: {printed}")),
+        }
         sea::seconds(printed)
-    } else {
-        Err(format!("the program's result is not ok: {}", printed.trim()))
     }
 }
 
@@ -228,10 +245,11 @@ impl Bench {
             let plain = self.plain(build, 1)?;
             let job = Job { nodes: 1, program: self.words(build, "")?, ..Job::default() };
             let mut pairs = [(); 2].map(|()| Comparison { per_block: 1, ..Comparison::default() });
+            let mut results = Results::default();
             for _ in 0..selection.repeat {
-                let base = seconds_of_right_result(&job::run(&sequential)?)?;
-                pairs[0].push(seconds_of_right_result(&job::run(&plain)?)?, base);
-                pairs[1].push(seconds_of_right_result(&self.programs.run(&job)?.output)?, base);
+                let base = results.seconds(&job::run(&sequential)?)?;
+                pairs[0].push(results.seconds(&job::run(&plain)?)?, base);
+                pairs[1].push(results.seconds(&self.programs.run(&job)?.output)?, base);
             }
             for (comparison, which) in pairs.into_iter().zip(["plain thread", "node"]) {
                 let what = format!("{}: one {which} against the sequential program", build.name());
@@ -280,14 +298,14 @@ impl Bench {
         let flags = selection.flags(backbone);
         let job =
             |nodes| Job { nodes, engine: Some(engine.to_string()), flags: flags.clone(), program: program.clone() };
-        let mut runs = Runs::default();
+        let (mut runs, mut results) = (Runs::default(), Results::default());
         for _ in 0..selection.repeat {
-            let threads = seconds_of_right_result(&job::run(&plain)?)?;
-            let two = seconds_of_right_result(&self.programs.run(&job(2))?.output)?;
+            let threads = results.seconds(&job::run(&plain)?)?;
+            let two = results.seconds(&self.programs.run(&job(2))?.output)?;
             // A speed is the inverse of a time: the ratio is the threads' time by the nodes'.
             runs.speed.push(threads, two);
             if build.level == Level::O2 {
-                runs.crowd.push(seconds_of_right_result(&self.programs.run(&job(8))?.output)?, two);
+                runs.crowd.push(results.seconds(&self.programs.run(&job(8))?.output)?, two);
             }
         }
         runs.speed.per_block = 1;
@@ -328,8 +346,12 @@ mod tests {
 
     #[test]
     fn only_a_right_result_has_a_time() {
-        assert_eq!(seconds_of_right_result("sor rows=3 time_s=0.25 checksum=1 ok\n"), Ok(0.25));
-        assert!(seconds_of_right_result("sor rows=3 time_s=0.25 checksum=1 WRONG\n").unwrap_err().contains("WRONG"));
+        let mut results = Results::default();
+        assert_eq!(results.seconds("sor rows=3 time_s=0.25 checksum=1 ok\n"), Ok(0.25));
+        assert!(results.seconds("sor rows=3 time_s=0.25 checksum=1 WRONG\n").unwrap_err().contains("WRONG"));
+        assert_eq!(results.seconds("ilink time_s=0.5 checksum=2 unchecked\n"), Ok(0.5));
+        assert_eq!(results.seconds("ilink time_s=0.25 checksum=2 unchecked\n"), Ok(0.25));
+        assert!(results.seconds("ilink time_s=0.25 checksum=3 unchecked\n").unwrap_err().contains("different"));
     }
 
     #[test]
