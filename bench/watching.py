@@ -4,8 +4,8 @@
     bench/watching.py [--pairs N] [--comem FILE] [--nodes N] -- PROGRAM ARGUMENT...
 
 Runs of one program are watched and not watched, in turn. Told are the time that each took, and the time of cores that
-its launcher and its nodes took. With a program that sleeps (`sleep 10` joins no job: take one that calls Comem) the
-latter is what watching costs, whatever else the machine does.
+its launcher and its nodes took. With a program that sleeps (bench/sleeps.c) the latter is what watching costs, whatever
+else the machine does.
 """
 
 import argparse
