@@ -7,7 +7,7 @@
 # To install (docs/installation.md): install and uninstall (PREFIX=/usr/local, LIBDIR=PREFIX/lib, DESTDIR=), deb (a
 # Debian package), wheel (a Python package).
 #
-# Others: build (with the plug-in for `comem-cc --inline`, where LLVM 19 is there), python (the Python package), teaching (docs/teaching.md), lint, bench, soak (long simulations, programs again and again, random programs), packages (the crates compiled from their packages, the image for Kubernetes), fuzz (the wire code), profile
+# Others: build (with the plug-in for `comem-cc --inline`, where LLVM 19 is there), python (the Python package), teaching (docs/teaching.md), lint, bench, soak (long simulations, programs again and again, random programs, interfaces of other systems in every combination), packages (the crates compiled from their packages, the image for Kubernetes), fuzz (the wire code), profile
 # (counts what the library's code does most, for this compiler: tools/profile.sh), clean. CARGO_TARGET_DIR is respected.
 
 SHELL := /bin/bash
@@ -175,6 +175,7 @@ soak: workloads
 		$(RELEASE)/comem-sim --pages --engine $$engine --seeds 0..2000 --messages || exit 1; \
 	done
 	@COMEM_BIN="$(RELEASE)" tests/soak.sh
+	@COMEM_TEST_EVERY=1 COMEM_BIN="$(RELEASE)" COMEM_WORKLOADS="$(abspath out/workloads)" tests/compat.sh
 
 fuzz: tools-build
 	@$(CARGO) build --release -p comem-bench --bin comem-fuzz

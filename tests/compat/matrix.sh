@@ -1,5 +1,9 @@
 # For tests of interfaces of other systems: to be read by tests/compat/GROUP/run.sh. Builds programs, and runs them on
 # one to four nodes under each engine, over datagrams that get lost, doubled and reordered, and over shared memory.
+# `make test` takes a part in which each engine meets each number of nodes and each network; `make soak` takes all.
+
+# shellcheck source=tests/compat/shapes.sh
+. tests/compat/shapes.sh
 
 bin=$(realpath "${COMEM_BIN:-target/debug}")
 include=$(realpath include)
@@ -39,11 +43,14 @@ faults=drop=5%,dup=5%,reorder=5%,seed=7
 # everywhere NAME ARGUMENT…: the program says `ok` and nothing wrong, wherever it runs. `@` in an argument is the number
 # of nodes.
 everywhere() {
-    local name=$1 nodes engine backbone wrong=0
+    local name=$1 nodes engine backbone wrong=0 e=0 b
     shift
     for nodes in ${NODES:-1 2 3 4}; do
         for engine in hlrc scope lrc multicast msi hardware; do
+            e=$((e + 1)) b=0
             for backbone in "--backbone shm" "--faults $faults"; do
+                b=$((1 - b))
+                is_wanted "$e" "$nodes" "$b" || continue
                 # shellcheck disable=SC2086 # an option and its value
                 run -n "$nodes" --engine "$engine" $backbone "$work/$name" "${@//@/$nodes}"
                 if [ "$ended" != 0 ] || ! grep -q '^ok$' <<<"$printed"; then

@@ -19,13 +19,16 @@ compile() {
 }
 
 # shapes PROGRAM WORD ARGUMENT…: the program prints a line with WORD on 1, 2 and 4 nodes with one thread and two,
-# under each engine, over a bad network and over shared memory. `@n` and `@t` in an argument are nodes and threads.
+# under each engine, over a bad network and over shared memory. `make test` takes each engine with each number of nodes
+# once. `@n` and `@t` in an argument are nodes and threads.
 shapes() {
-    local program=$1 word=$2 engine n t backbone wrong=0 arguments
+    local program=$1 word=$2 engine n t backbone wrong=0 arguments e=0
     shift 2
     for engine in hlrc scope lrc multicast msi hardware; do
+        e=$((e + 1))
         for n in 1 2 4; do
             for t in 1 2; do
+                is_wanted $e $((n / 2)) $((t - 1)) || continue
                 backbone="--backbone shm"
                 [ $(((n + t) % 2)) = 1 ] && backbone="--faults $faults"
                 arguments=("${@//@n/$n}")

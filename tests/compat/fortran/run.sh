@@ -2,9 +2,12 @@
 # Fortran: the module comem compiles without a warning; a program that calls every procedure of it, one that makes
 # errors, one with OpenMP's threads and a file, examples/heat.f90, and the workloads sor and fft in Fortran,
 # which must end with the checksum of the C programs for one thread. On one to four nodes with one and two threads each,
-# under `hlrc`, `scope`, `lrc`, `multicast` and `msi`, through faults and over `shm`.
+# under `hlrc`, `scope`, `lrc`, `multicast` and `msi`, through faults and over `shm`. Each engine meets each number of
+# nodes; `make soak` adds each of these with one thread and with two.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
+# shellcheck source=tests/compat/shapes.sh
+. tests/compat/shapes.sh
 
 programs=${COMEM_WORKLOADS:-out/test}
 fortran=${FORTRAN:-gfortran}
@@ -51,9 +54,13 @@ compile "examples/heat.f90" -std=f2008 -O2 -frecursive examples/heat.f90 "$work/
 
 # settings: the flags of every run, a line for each.
 settings() {
+    local engine nodes threads e=0
     for engine in hlrc scope lrc multicast msi hardware; do
+        e=$((e + 1))
         for nodes in 1 2 3 4; do
-            for threads in 1 2; do echo "-n $nodes -t $threads --engine $engine"; done
+            for threads in 1 2; do
+                if is_wanted $e $nodes $((threads - 1)); then echo "-n $nodes -t $threads --engine $engine"; fi
+            done
         done
         echo "-n 3 -t 2 --engine $engine --backbone udp --faults $faults"
         echo "-n 3 -t 2 --engine $engine --backbone shm"

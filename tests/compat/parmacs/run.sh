@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Programs in PARMACS form: every macro, workers round after round, and six of the workloads, whose results must be
-# those of the C ones for one thread. COMEM_BIN holds comem and comem-cc. Reports by lines `ok: …` / `FAILED: …`.
+# those of the C ones for one thread. COMEM_BIN holds comem and comem-cc. Reports by lines `ok: …` / `FAILED: …`. Each
+# engine meets each number of nodes; `make soak` adds each of these with one thread and with two, over both backbones.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
+# shellcheck source=tests/compat/shapes.sh
+. tests/compat/shapes.sh
 
 bin=$(realpath "${COMEM_BIN:-target/debug}")
 out=${COMEM_COMPAT_OUT:-out/test/compat}/parmacs
@@ -77,14 +80,17 @@ done
 [ $status = 0 ] || exit 1
 echo "ok: PARMACS programs build with m4 as it is, with -P and with -Ulen -Uindex"
 
-before=$failures
+before=$failures e=0
 expect "macros by itself" "macros: ok" "$out/macros" -p4
 for engine in hlrc scope lrc multicast msi hardware; do
+    e=$((e + 1)) b=0
     loose=""
     case $engine in scope | multicast) loose=-l ;; esac
     for backbone in udp shm; do
+        b=$((1 - b))
         for n in 1 2 3 4; do
             for t in 1 2; do
+                is_wanted $e $n $((t - 1)) $b || continue
                 # shellcheck disable=SC2086
                 over $n $t $engine $backbone macros "macros: ok" "$out/macros" -p$((n * t)) $loose
             done
@@ -109,10 +115,17 @@ done
 before=$failures
 for name in atomics creator; do
     expect "$name by itself" "$name: ok" "$out/$name" -p4
+    e=0
     for engine in hlrc scope lrc multicast msi hardware; do
+        e=$((e + 1)) b=0
         for backbone in udp shm; do
-            for n in 1 2 4; do over $n 1 $engine $backbone $name "$name: ok" "$out/$name" -p$n; done
-            over 2 2 $engine $backbone $name "$name: ok" "$out/$name" -p4
+            b=$((1 - b)) k=0
+            for shape in "1 1" "2 1" "4 1" "2 2"; do
+                k=$((k + 1))
+                is_wanted $e $k $b || continue
+                read -r n t <<<"$shape"
+                over "$n" "$t" $engine $backbone $name "$name: ok" "$out/$name" -p$((n * t))
+            done
         done
     done
     over 2 2 hlrc shm "$name with fewer workers than slots" "$name: ok" "$out/$name" -p3
@@ -157,13 +170,19 @@ fi
 [ $failures = $before ] &&
     echo "ok: barriers of pairs on one node, macros without parentheses, arguments with side effects"
 
-before=$failures
+before=$failures e=0
 expect "rounds by itself" "rounds: ok" "$out/rounds" -p3
 for engine in hlrc scope lrc multicast msi hardware; do
+    e=$((e + 1)) b=0
     for backbone in udp shm; do
-        for n in 1 2 4; do over $n 1 $engine $backbone rounds "rounds: ok" "$out/rounds" -p$n; done
-        over 2 2 $engine $backbone rounds "rounds: ok" "$out/rounds" -p4
-        over 3 1 $engine $backbone "rounds with fewer workers than nodes" "rounds: ok" "$out/rounds" -p2
+        b=$((1 - b)) k=0
+        # Nodes, threads of each, and workers; the last are fewer than nodes.
+        for shape in "1 1 1" "2 1 2" "4 1 4" "2 2 4" "3 1 2"; do
+            k=$((k + 1))
+            is_wanted $e $k $b || continue
+            read -r n t workers <<<"$shape"
+            over "$n" "$t" $engine $backbone "rounds of $workers workers" "rounds: ok" "$out/rounds" "-p$workers"
+        done
     done
 done
 [ $failures = $before ] &&
